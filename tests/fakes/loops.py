@@ -2,6 +2,7 @@
 
 from itertools import chain
 
+import torch
 from torch.func import functional_call, grad
 from torch.nn import functional as F
 
@@ -39,6 +40,15 @@ def features(model, inputs):
     for layer in ("fc1", "fc2"):
         hidden = F.relu(F.linear(hidden, model[f"{layer}.weight"], model[f"{layer}.bias"]))
     return hidden
+
+
+def near_prototypes(model, inputs, targets, prototypes):
+    """Mean squared distance of features to the prototypes of their classes; 0 for a class without one."""
+    near = [
+        (z - prototypes[y]).square().mean() if y in prototypes else torch.zeros(())
+        for z, y in zip(features(model, inputs), targets.tolist(), strict=True)
+    ]
+    return torch.stack(near).mean()
 
 
 def descended(model, loss, own, key, lr=0.1, epochs=1):

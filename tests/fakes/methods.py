@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from pfl_lightning.models import MLP, Network
+from pfl_lightning.tree import Params
 
 
 def built(make, data, hidden=(8, 5), **options: Any):
@@ -39,6 +40,13 @@ def distance(one, other):
     return float(
         torch.stack([(tensor.double() - other[name].double()).abs().max() for name, tensor in one.items()]).max()
     )
+
+
+def models_of(method):
+    """Copies of all models of a method with several."""
+    server = Params(method.server.tree, {})
+    others = (server.under(str(number)).shared for number in range(1, method.number))
+    return [tensors(method.network), *({name: tensor.clone() for name, tensor in each.items()} for each in others)]
 
 
 def stepping(method):

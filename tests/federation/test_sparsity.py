@@ -6,10 +6,10 @@ from math import ceil
 import pytest
 import torch
 from fakes.cohorts import examples_of
+from fakes.loops import cross_entropy, samples_of
 from fakes.methods import built, distance, tensors
 from methods.test_contract import KINDS
-from torch.func import functional_call, grad
-from torch.nn import functional as F
+from torch.func import grad
 
 from pfl_lightning import methods
 from pfl_lightning.client import SmoothL1
@@ -214,10 +214,8 @@ def local_work(make, data, **options):
     start = {name: tensor.detach() for name, tensor in method.network.named_parameters()}
 
     def gradient_of(client):
-        own = examples.rows(client, client + 1)
-        count = int(own.counts[0])
-        inputs, targets = own.gather(own.positions)[0, :count], own.targets(own.positions)[0, :count]
-        return grad(lambda tensors: F.cross_entropy(functional_call(method.network, tensors, inputs), targets))
+        samples = samples_of(examples.rows(client, client + 1))
+        return grad(lambda tensors: cross_entropy(method.network, tensors, *samples))
 
     trained, _ = method.local_update(examples, method.received(examples.ids), (1, "train", 0))
     return start, [gradient_of(client) for client in (0, 1)], trained

@@ -14,6 +14,23 @@ def pool_of(ragged_data):
 
 
 @pytest.fixture
+def classes_of(ragged_data):
+    """Makes data of so many classes, up to three, ready to be used."""
+
+    def make(classes):
+        class Data(ragged_data):
+            num_classes = classes
+
+            def load(self):
+                return tuple(split._replace(targets=split.targets % classes) for split in super().load())
+
+        (data := Data()).setup()
+        return data
+
+    return make
+
+
+@pytest.fixture
 def resumed(fit, tmp_path):
     """Runs a method at one stretch and in two parts: both methods, and the path of the last checkpoint."""
 

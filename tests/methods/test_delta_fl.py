@@ -5,10 +5,9 @@ import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
+from fakes.loops import cross_entropy, samples_of
 from fakes.methods import built, distance, tensors
 from fakes.quadratics import Quadratics, network, point
-from torch.func import functional_call
-from torch.nn import functional as F
 
 from pfl_lightning.callbacks import PercentileErrors
 from pfl_lightning.errors import PflError
@@ -23,12 +22,8 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 def losses_by_hand(method, state, examples):
     """Mean cross-entropy of a model on each client's samples, one client after the other."""
-    losses = []
-    for client in range(len(examples)):
-        own = examples.rows(client, client + 1)
-        outputs = functional_call(method.network, state, own.gather(own.positions)[0])
-        losses.append(float(F.cross_entropy(outputs, own.targets(own.positions)[0])))
-    return losses
+    clients = (samples_of(examples.rows(row, row + 1)) for row in range(len(examples)))
+    return [float(cross_entropy(method.network, state, *samples)) for samples in clients]
 
 
 def tail_by_hand(losses, counts, conformity):
@@ -93,23 +88,16 @@ def test_a_dual_tail_counts_the_client_at_the_border_as_far_as_it_is_needed(ragg
     assert distance(method.network, mean_by_fedavg(batch._replace(weights=weights), data)) < 1e-12
 
 
-def test_all_participants_report_before_the_tail_trains(ragged_data, fit):
+@pytest.mark.parametrize(("epochs", "steps", "visited"), [(2, None, 99), (1, 1, 4)])
+def test_all_participants_report_on_all_samples_before_the_tail_trains(epochs, steps, visited, ragged_data, fit):
     data = ragged_data(num_clients=7, val_fraction=0.0)
     data.setup()
-    method, batch = built(partial(DeltaFL, conformity=0.1, epochs=2), data), data.make_round(0)
-    losses = losses_by_hand(method, tensors(method.network), batch.examples)
-    fit(method, data, 1, bare=True)
-    # a report takes a third of one of the two epochs
-    assert method.accounting.clock.compute == pytest.approx(batch.times.max() / 6 + batch.times[np.argmax(losses)])
-
-
-def test_a_report_is_of_all_samples_where_training_is_of_one_batch(ragged_data, fit):
-    data = ragged_data(num_clients=7, val_fraction=0.0)
-    data.setup()
-    method, batch = built(partial(DeltaFL, conformity=0.1, epoch_steps=1), data), data.make_round(0)
+    method = built(partial(DeltaFL, conformity=0.1, epochs=epochs, epoch_steps=steps), data)
+    batch = data.make_round(0)
     losses, counts = losses_by_hand(method, tensors(method.network), batch.examples), batch.examples.counts.numpy()
     fit(method, data, 1, bare=True)
-    reports = batch.times * counts / np.minimum(counts, 4) / 3  # in the batches of 4, a step takes the time of a round
+    # a third of an epoch over all samples, where an epoch of the round visits at most so many
+    reports = batch.times / epochs * counts / np.minimum(counts, visited) / 3
     assert method.accounting.clock.compute == pytest.approx(reports.max() + batch.times[np.argmax(losses)])
 
 

@@ -7,7 +7,7 @@ import torch
 from fakes.loops import trained
 from fakes.methods import Models, built, distance, row
 
-from pfl_lightning.methods import Ditto, FedAvg, FedBABU, FedRep, HeurFedAMP, LGFedAvg, Local, PerFedAvg
+from pfl_lightning.methods import Ditto, FedAvg, FedBABU, FedRep, HeurFedAMP, KNNPer, LGFedAvg, Local, PerFedAvg
 
 
 @pytest.mark.parametrize(("make", "part"), [(FedAvg, "head"), (FedBABU, "head"), (FedRep, "head"), (LGFedAvg, "body")])
@@ -50,7 +50,13 @@ def test_the_model_for_selection_is_the_first_one_that_clients_are_evaluated_by(
 
 @pytest.mark.parametrize(
     ("make", "model", "prefix"),
-    [(FedRep, "stored", ""), (Ditto, "personal", "personal."), (HeurFedAMP, "personal", ""), (PerFedAvg, "global", "")],
+    [
+        (FedRep, "stored", ""),
+        (Ditto, "personal", "personal."),
+        (HeurFedAMP, "personal", ""),
+        (PerFedAvg, "global", ""),
+        (KNNPer, "global", ""),
+    ],
 )
 def test_a_clients_module_is_by_default_the_first_model_that_needs_no_training(make, model, prefix, ragged_data):
     method = built(make, ragged_data())

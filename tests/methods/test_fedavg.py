@@ -6,7 +6,7 @@ import torch
 from fakes.loops import map_clients, trained
 from fakes.methods import assert_weighted_mean, built, distance, tensors
 
-from pfl_lightning.methods import IFCA, MOON, QFFL, Ditto, FedAvg, FedDyn, FedPer
+from pfl_lightning.methods import IFCA, MOON, QFFL, Ditto, FedAvg, FedDyn, FedEM, FedPer, KNNPer
 
 DEFAULTS = {"momentum": 0.0, "decay": 1e-4}
 
@@ -50,3 +50,12 @@ def test_a_round_and_its_loss_are_means_over_plain_loops(options, rule, ragged_d
 )
 def test_other_rules_are_fedavg_in_a_special_case(make, options, tolerance, train):
     assert distance(train(make, 2).network, train(FedAvg, 2, **options).network) <= tolerance
+
+
+@pytest.mark.parametrize("make", [partial(FedEM, models=1), partial(KNNPer, vote_weight=0.0)])
+def test_a_mix_with_nothing_else_is_fedavg_bit_for_bit_and_so_is_its_prediction(make, train, ragged_data):
+    method, fedavg = train(make, 2), train(FedAvg, 2)
+    assert distance(method.network, fedavg.network) == 0
+    inputs = torch.randn(5, 1, 16, 16)
+    module = method.client(3, method.eval_models[0], ragged_data())
+    assert (module(inputs) - fedavg.client(3, "global")(inputs).log_softmax(1)).abs().max() < 1e-12

@@ -1,25 +1,15 @@
-from functools import partial
-
 import pytest
 import torch
 from fakes.loops import participants, samples_of, trained
-from fakes.methods import built, distance, rows, tensors, weighted_mean
+from fakes.methods import built, distance, models_of, rows, weighted_mean
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from pfl_lightning.methods import FedAvg, FedEM
+from pfl_lightning.methods import FedEM
 from pfl_lightning.models import LogisticRegression
 from pfl_lightning.server import SecureAggregator
-from pfl_lightning.tree import Params
 
 pytestmark = pytest.mark.usefixtures("float64")
-
-
-def models_of(method):
-    """Copies of all models."""
-    server = Params(method.server.tree, {})
-    others = (server.under(str(number)).shared for number in range(1, method.number))
-    return [tensors(method.network), *({name: tensor.clone() for name, tensor in each.items()} for each in others)]
 
 
 def shares_of(network, models, weights, own):
@@ -68,23 +58,8 @@ def test_four_rounds_of_half_of_the_clients_are_a_plain_loop(aggregator, network
         assert (method.client(client, data=data)(inputs) - chances.log()).abs().max() < 1e-8
 
 
-def test_one_model_is_fedavg_bit_for_bit_and_so_is_its_prediction(train, ragged_data):
-    fedem, fedavg = train(partial(FedEM, models=1), 2), train(FedAvg, 2)
-    assert distance(fedem.network, fedavg.network) == 0
-    inputs = torch.randn(5, 1, 16, 16)
-    found, expected = fedem.client(3, data=ragged_data())(inputs), fedavg.client(3, "global")(inputs)
-    assert (found - expected.log_softmax(1)).abs().max() < 1e-12
-
-
-def test_a_network_of_one_output_has_a_mixture_of_one_output(ragged_data):
-    class TwoClasses(ragged_data):
-        num_classes = 2
-
-        def load(self):
-            return tuple(split._replace(targets=split.targets % 2) for split in super().load())
-
-    data = TwoClasses()
-    data.setup()
+def test_a_network_of_one_output_has_a_mixture_of_one_output(classes_of):
+    data = classes_of(2)
     method, inputs = built(FedEM, data, network=LogisticRegression), torch.randn(5, 1, 16, 16)
     method.clients.stack("weights")[3] = torch.tensor([0.7, 0.2, 0.1])
     examples = data.tables["train"].examples(torch.tensor([3]))

@@ -3,7 +3,7 @@ from itertools import combinations
 
 import pytest
 import torch
-from fakes.loops import cross_entropy, descended, features, participants, samples_of
+from fakes.loops import cross_entropy, descended, features, near_prototypes, participants, samples_of
 from fakes.methods import built, distance, row, rows, tensors, weighted_mean
 
 from pfl_lightning.errors import PflError
@@ -46,11 +46,8 @@ def test_three_rounds_of_half_of_the_clients_are_a_plain_loop(pool_of, fit):
     def trained(model, names, own, key, known, **rule):
         def loss(moving, inputs, targets):
             tensors = {**model, **moving}
-            near = [
-                (z - known[y]).square().mean() if y in known else torch.zeros(())
-                for z, y in zip(features(tensors, inputs), targets.tolist(), strict=True)
-            ]
-            return cross_entropy(method.network, tensors, inputs, targets) + 0.7 * torch.stack(near).mean()
+            near = near_prototypes(tensors, inputs, targets, known)
+            return cross_entropy(method.network, tensors, inputs, targets) + 0.7 * near
 
         return {**model, **descended({name: model[name] for name in names}, loss, own, key, **rule)}
 

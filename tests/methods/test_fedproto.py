@@ -2,7 +2,7 @@ from functools import partial
 
 import pytest
 import torch
-from fakes.loops import cross_entropy, descended, features, participants, samples_of
+from fakes.loops import cross_entropy, descended, features, near_prototypes, participants, samples_of
 from fakes.methods import built, distance, row, rows, tensors
 
 from pfl_lightning.methods import FedProto, Local
@@ -19,11 +19,8 @@ def test_three_rounds_of_half_of_the_clients_are_a_plain_loop(aggregator, pool_o
     models, prototypes = [start] * 6, {}
 
     def loss(model, inputs, targets):
-        near = [
-            (z - prototypes[y]).square().mean() if y in prototypes else torch.zeros(())
-            for z, y in zip(features(model, inputs), targets.tolist(), strict=True)
-        ]
-        return cross_entropy(method.network, model, inputs, targets) + 0.7 * torch.stack(near).mean()
+        near = near_prototypes(model, inputs, targets, prototypes)
+        return cross_entropy(method.network, model, inputs, targets) + 0.7 * near
 
     fit(method, data, 3, bare=True)
     for index in range(3):

@@ -3,29 +3,22 @@ from functools import partial
 import pytest
 import torch
 from fakes.loops import cross_entropy, participants, samples_of, trained
-from fakes.methods import built, distance, tensors, weighted_mean
+from fakes.methods import built, distance, models_of, weighted_mean
 from fakes.quadratics import Quadratics, built_at, network, point
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import IFCA
 from pfl_lightning.models import LogisticRegression
 from pfl_lightning.server import SecureAggregator
-from pfl_lightning.tree import Params
 
 pytestmark = pytest.mark.usefixtures("float64")
-
-
-def models_of(method):
-    """The models of the groups."""
-    server = Params(method.server.tree, {})
-    return [tensors(method.network), *(server.under(str(group)).shared for group in range(1, method.number))]
 
 
 @pytest.mark.parametrize("aggregator", [None, SecureAggregator(limit=100.0)], ids=["clear", "secure"])
 def test_four_rounds_of_half_of_the_clients_are_a_plain_loop(aggregator, pool_of, fit):
     data = pool_of(3)
     method = built(partial(IFCA, groups=3), data, epochs=2, weight_decay=0.0, aggregator=aggregator)
-    models = [{name: tensor.clone() for name, tensor in model.items()} for model in models_of(method)]
+    models = models_of(method)
     fit(method, data, 4, bare=True)
     sizes = set()
     for index in range(4):

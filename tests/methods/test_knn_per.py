@@ -3,11 +3,11 @@ from functools import partial
 import pytest
 import torch
 from fakes.loops import samples_of
-from fakes.methods import built, distance
+from fakes.methods import built
 from fakes.networks import Nested
 
 from pfl_lightning.client import log_probabilities
-from pfl_lightning.methods import FedAvg, KNNPer
+from pfl_lightning.methods import KNNPer
 from pfl_lightning.models import MLP, LinearNetwork
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -38,17 +38,9 @@ def chances_of(method, own, inputs, neighbours, weight):
 @pytest.mark.parametrize(
     ("network", "neighbours", "weight"), [(MLP, 3, 0.6), (MLP, 1, 1.0), (Nested, 30, 0.6), (LinearNetwork, 3, 0.6)]
 )
-def test_predictions_are_those_of_a_plain_loop(backend, network, neighbours, weight, ragged_data):
+def test_predictions_are_those_of_a_plain_loop(backend, network, neighbours, weight, classes_of):
     classes = 2 if network is LinearNetwork else 3
-
-    class Data(ragged_data):
-        num_classes = classes
-
-        def load(self):
-            return tuple(split._replace(targets=split.targets % classes) for split in super().load())
-
-    data = Data()
-    data.setup()
+    data = classes_of(classes)
     method = built(partial(KNNPer, neighbours=neighbours, vote_weight=weight), data, backend=backend, network=network)
     train, test = (data.tables[split].examples(torch.arange(6)) for split in ("train", "test"))
     params = method.eval_model("neighbours", train, method.received(train.ids), ())
@@ -61,12 +53,3 @@ def test_predictions_are_those_of_a_plain_loop(backend, network, neighbours, wei
         module = method.client(row, "neighbours", data)
         assert (module(inputs) - outputs).abs().max() < 1e-10
     assert outputs.shape[1] == (1 if classes == 2 else 3)
-
-
-def test_training_is_that_of_fedavg_and_without_votes_so_is_the_model(train, ragged_data):
-    knn, fedavg = train(partial(KNNPer, vote_weight=0.0), 2), train(FedAvg, 2)
-    assert distance(knn.network, fedavg.network) == 0
-    inputs = torch.randn(5, 1, 16, 16)
-    found, expected = knn.client(3, "neighbours", ragged_data())(inputs), fedavg.client(3, "global")(inputs)
-    assert (found - expected.log_softmax(1)).abs().max() < 1e-12
-    assert distance(knn.client(3), knn.network) == 0, "the model that needs no samples"

@@ -4,8 +4,8 @@ from functools import partial
 
 import pytest
 import torch
+from fakes.loops import cross_entropy, samples_of
 from fakes.methods import Models, built, distance, normed, rows, tensors
-from torch.nn import functional as F
 
 from pfl_lightning import methods
 from pfl_lightning.errors import PflError
@@ -92,7 +92,7 @@ def test_a_new_client_trains_a_new_head_on_the_frozen_body(make, lr, float64, ra
         optimizer = torch.optim.SGD(groups, lr=LR, momentum=MOMENTUM)
         for _ in range(EPOCHS):  # every batch holds all samples
             optimizer.zero_grad()
-            F.cross_entropy(model(own.gather(own.positions)[0]), own.targets(own.positions)[0]).backward()
+            cross_entropy(model, dict(model.named_parameters()), *samples_of(own)).backward()
             optimizer.step()
         assert distance(model, evaluated.found[client]) < 1e-12
 
