@@ -24,10 +24,12 @@ class Peer:
     Attributes:
         program: File beside this one.
         requirements: Pins for pip; none for what runs with the caller's own packages.
+        python: Command of the Python that it needs, in place of this one if there is such a command.
     """
 
     program: str
     requirements: tuple[str, ...] = ()
+    python: str = sys.executable
 
     @property
     def name(self) -> str:
@@ -47,14 +49,14 @@ PEERS: dict[str, Peer] = {
         Peer("fedjax_round.py", ("fedjax==0.0.17", JAX, NUMPY)),
         Peer("flower.py", ("flwr[simulation]==1.41.0", TORCH, NUMPY)),
         Peer("pfl_research.py", ("pfl[pytorch]==0.6.0", TORCH, NUMPY)),
-        Peer("blazefl_round.py", ("blazefl[contrib,reproducibility]==2.0.3", TORCH, NUMPY)),
+        Peer("blazefl_round.py", ("blazefl[contrib,reproducibility]==2.0.3", TORCH, NUMPY), "python3.12"),
         Peer("fedlab_round.py", ("fedlab==1.3.0", TORCH, TORCHVISION, NUMPY)),
     )
 }
 
 
 def environment(peer: Peer, root: Path) -> Path:
-    """Interpreter of the peer's own environment under ``root``, of this Python, which is built on the first call.
+    """Interpreter of the peer's own environment under ``root``, which is built on the first call.
 
     Raises:
         PeerError: pip cannot install it, for instance because it needs a newer Python.
@@ -67,7 +69,7 @@ def environment(peer: Peer, root: Path) -> Path:
     wanted = "\n".join(peer.requirements)
     if not (marker.exists() and marker.read_text() == wanted):
         shutil.rmtree(folder, ignore_errors=True)
-        execute([sys.executable, "-m", "venv", folder], PATIENCE_TO_BUILD)
+        execute([shutil.which(peer.python) or sys.executable, "-m", "venv", folder], PATIENCE_TO_BUILD)
         pip: list[str | Path] = [interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         execute([*pip, *peer.requirements], PATIENCE_TO_BUILD)
         marker.write_text(wanted)
