@@ -8,22 +8,6 @@ from hypothesis import strategies as st
 
 from pfl_lightning.metrics.functional import client_percentiles, client_summary, superquantile, weighted_quantile
 
-# values, weights, tail, quantile at 1 - tail, superquantile; by hand as in docs/evidence/derivations.md, Quantile and
-# superquantile: ([1, 2, 3, 4], [1, 2, 3, 4], 0.5) has (4 * .4 + 3 * .1) / .5 = 3.8
-TABLE = [
-    ([1, 2, 3, 4], [1, 1, 1, 1], 1.0, 1, 2.5),
-    ([1, 2, 3, 4], [1, 1, 1, 1], 0.5, 2, 3.5),
-    ([1, 2, 3, 4], [1, 2, 3, 4], 1.0, 1, 3.0),
-    ([1, 2, 3, 4], [1, 2, 3, 4], 0.5, 3, 3.8),
-    ([1, 2, 2, 2, 5], [1, 1, 1, 1, 1], 0.8, 1, 2.75),
-    ([1, 2, 2, 2, 5], [1, 1, 1, 1, 1], 0.1, 5, 5),
-    ([3, 1, 2], [5, 3, 2], 0.5, 2, 3.0),
-    ([1, 2, 3, 4], [1, 1, 1, 1], 0.8, 1, 2.875),
-    ([1, 2, 3, 4], [1, 2, 3, 4], 0.8, 2, 3.375),
-    ([1, 2, 2, 2, 5], [1, 1, 1, 1, 1], 0.25, 2, 4.4),
-    ([3, 1, 2], [5, 3, 2], 0.8, 1, 2.5),
-]
-
 clients = st.lists(st.tuples(st.integers(-9, 9), st.integers(0, 9)), min_size=1, max_size=12).filter(
     lambda pairs: any(weight for _, weight in pairs)
 )
@@ -32,13 +16,6 @@ clients = st.lists(st.tuples(st.integers(-9, 9), st.integers(0, 9)), min_size=1,
 def tensors(pairs):
     values, weights = zip(*pairs, strict=True)
     return torch.tensor(values, dtype=torch.float64), torch.tensor(weights)
-
-
-@pytest.mark.parametrize(("values", "weights", "tail", "quantile", "expected"), TABLE)
-def test_quantile_and_superquantile_of_the_table(values, weights, tail, quantile, expected):
-    values, weights = torch.tensor(values, dtype=torch.float32), torch.tensor(weights)
-    assert weighted_quantile(values, weights, 1 - tail) == quantile
-    assert superquantile(values, weights, tail).item() == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.slow

@@ -9,27 +9,31 @@ from scipy.optimize import minimize_scalar
 
 from pfl_lightning.metrics import smooth_quantile, superquantile, tail_weights, weighted_quantile
 
-# values, weights, tail, the weights of the superquantile, the values that reach the quantile
-DUAL = [
-    ([1, 2, 3, 4], [1, 1, 1, 1], 1.0, [0.25, 0.25, 0.25, 0.25], {1, 2, 3, 4}),
-    ([1, 2, 3, 4], [1, 1, 1, 1], 0.5, [0, 0, 0.5, 0.5], {2, 3, 4}),
-    ([1, 2, 3, 4], [1, 2, 3, 4], 1.0, [0.1, 0.2, 0.3, 0.4], {1, 2, 3, 4}),
-    ([1, 2, 3, 4], [1, 2, 3, 4], 0.5, [0, 0, 0.2, 0.8], {3, 4}),
-    ([1, 2, 2, 2, 5], [1, 1, 1, 1, 1], 0.5, [0, 0.2, 0.2, 0.2, 0.4], {2, 5}),
-    ([1, 2, 2, 2, 5], [1, 1, 1, 1, 1], 0.1, [0, 0, 0, 0, 1], {5}),
-    ([3, 1, 2], [5, 3, 2], 0.5, [1, 0, 0], {2, 3}),
-    ([1, 2, 3, 4], [1, 1, 1, 1], 0.8, [0.0625, 0.3125, 0.3125, 0.3125], {1, 2, 3, 4}),
-    ([1, 2, 3, 4], [1, 2, 3, 4], 0.8, [0, 0.125, 0.375, 0.5], {2, 3, 4}),
-    ([1, 2, 2, 2, 5], [1, 1, 1, 1, 1], 0.25, [0, 0.2 / 3, 0.2 / 3, 0.2 / 3, 0.8], {2, 5}),
-    ([3, 1, 2], [5, 3, 2], 0.8, [0.625, 0.125, 0.25], {1, 2, 3}),
+EQUAL = [1, 1, 1, 1]
+TIED = ([1, 2, 2, 2, 5], [1, 1, 1, 1, 1])
+# values, weights, tail, quantile at 1 - tail, superquantile, its weights; ([1, 2, 3, 4], [1, 2, 3, 4], 0.5) has
+# (4 * .4 + 3 * .1) / .5 = 3.8 (docs/evidence/derivations.md, Quantile and superquantile)
+TABLE = [
+    ([1, 2, 3, 4], EQUAL, 1.0, 1, 2.5, [0.25, 0.25, 0.25, 0.25]),
+    ([1, 2, 3, 4], EQUAL, 0.8, 1, 2.875, [0.0625, 0.3125, 0.3125, 0.3125]),
+    ([1, 2, 3, 4], EQUAL, 0.5, 2, 3.5, [0, 0, 0.5, 0.5]),
+    ([1, 2, 3, 4], [1, 2, 3, 4], 1.0, 1, 3.0, [0.1, 0.2, 0.3, 0.4]),
+    ([1, 2, 3, 4], [1, 2, 3, 4], 0.8, 2, 3.375, [0, 0.125, 0.375, 0.5]),
+    ([1, 2, 3, 4], [1, 2, 3, 4], 0.5, 3, 3.8, [0, 0, 0.2, 0.8]),
+    (*TIED, 0.8, 1, 2.75, [0, 0.25, 0.25, 0.25, 0.25]),
+    (*TIED, 0.5, 2, 3.2, [0, 0.2, 0.2, 0.2, 0.4]),
+    (*TIED, 0.25, 2, 4.4, [0, 0.2 / 3, 0.2 / 3, 0.2 / 3, 0.8]),
+    (*TIED, 0.1, 5, 5, [0, 0, 0, 0, 1]),
+    ([3, 1, 2], [5, 3, 2], 0.5, 2, 3.0, [1, 0, 0]),
+    ([3, 1, 2], [5, 3, 2], 0.8, 1, 2.5, [0.625, 0.125, 0.25]),
 ]
 # values, weights, tail, smoothing, threshold, value of the smoothed superquantile, its weights
 SMOOTH = [
-    ([1, 2, 3, 4], [1, 1, 1, 1], 0.5, 0.5, 2, 3.25, [0, 0, 1 / 2, 1 / 2]),
-    ([1, 2, 3, 4], [1, 1, 1, 1], 0.6, 0.5, 1.8, 3.025, [0, 1 / 6, 5 / 12, 5 / 12]),
+    ([1, 2, 3, 4], EQUAL, 0.5, 0.5, 2, 3.25, [0, 0, 1 / 2, 1 / 2]),
+    ([1, 2, 3, 4], EQUAL, 0.6, 0.5, 1.8, 3.025, [0, 1 / 6, 5 / 12, 5 / 12]),
     ([1, 2, 3, 4], [1, 2, 3, 4], 0.5, 0.5, 17 / 6, 43 / 12, [0, 0, 0.2, 0.8]),
-    ([1, 2, 3, 4], [1, 1, 1, 1], 0.6, 3, 0.6, 349 / 180, [1 / 18, 7 / 36, 1 / 3, 5 / 12]),
-    ([1, 2, 2, 2, 5], [1, 1, 1, 1, 1], 0.5, 0.5, 1.75, 3.025, [0, 0.2, 0.2, 0.2, 0.4]),
+    ([1, 2, 3, 4], EQUAL, 0.6, 3, 0.6, 349 / 180, [1 / 18, 7 / 36, 1 / 3, 5 / 12]),
+    (*TIED, 0.5, 0.5, 1.75, 3.025, [0, 0.2, 0.2, 0.2, 0.4]),
 ]
 
 clients = st.lists(st.tuples(st.integers(-9, 9), st.integers(0, 9)), min_size=1, max_size=12).filter(
@@ -48,13 +52,14 @@ def smoothed(values, weights, tail, smoothing, threshold):
     return threshold + (np.asarray(weights) / np.sum(weights) * pieces).sum() / tail
 
 
-@pytest.mark.parametrize(("values", "weights", "tail", "expected", "reaching"), DUAL)
-def test_weights_of_the_superquantile(values, weights, tail, expected, reaching):
+@pytest.mark.parametrize(("values", "weights", "tail", "quantile", "mean", "shares"), TABLE)
+def test_quantile_superquantile_and_its_weights(values, weights, tail, quantile, mean, shares):
     values, weights = tensors(values, weights)
     threshold = weighted_quantile(values, weights, 1 - tail)
+    assert threshold == weighted_quantile(values.float(), weights, 1 - tail) == quantile
+    assert superquantile(values.float(), weights, tail).item() == pytest.approx(mean, abs=1e-6)
     found = tail_weights(values, weights, tail, threshold)
-    torch.testing.assert_close(found / found.sum(), torch.tensor(expected, dtype=torch.float64))
-    assert set(values[values >= threshold].tolist()) == reaching
+    torch.testing.assert_close(found / found.sum(), torch.tensor(shares, dtype=torch.float64))
 
 
 @given(clients, st.integers(1, 40))

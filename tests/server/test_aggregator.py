@@ -1,5 +1,6 @@
 import pytest
 import torch
+from fakes.sums import add
 
 from pfl_lightning.server import Aggregator, client_weights, rebase_stale_uploads
 from pfl_lightning.tree import mix
@@ -10,8 +11,7 @@ WEIGHTS = client_weights(torch.tensor([1, 3, 4]), "samples")
 
 def test_a_sum_in_one_chunk_is_the_weighted_mean_bit_for_bit():
     tree = {"w": torch.randn(3, 4, 2, generator=torch.Generator().manual_seed(0)).double()}
-    total = Aggregator().start(IDS, (1,))
-    total.add(IDS, total.encode(IDS, WEIGHTS, tree))
+    total = add(Aggregator().start(IDS, (1,)), IDS, WEIGHTS, tree)
     assert torch.equal(total.result()["w"], mix(WEIGHTS, tree)["w"])
 
 
@@ -19,7 +19,7 @@ def test_chunks_add_up_and_those_who_abstain_change_nothing():
     # (1 * 8 + 3 * 16) / 8 = 7; the last client's 4 / 8 are missing
     total = Aggregator().start(IDS, (1,))
     for chunk, value in ((slice(0, 1), 8.0), (slice(1, 2), 16.0)):
-        total.add(IDS[chunk], total.encode(IDS[chunk], WEIGHTS[chunk], {"w": torch.tensor([value])}))
+        add(total, IDS[chunk], WEIGHTS[chunk], {"w": torch.tensor([value])})
     total.abstain(IDS[2:])
     assert total.result()["w"] == 7
 
@@ -27,9 +27,8 @@ def test_chunks_add_up_and_those_who_abstain_change_nothing():
 def test_calls_and_uploaded_bytes_are_counted():
     sums = Aggregator()
     for number in range(2):
-        total = sums.start(IDS, (number,))
         tree = {"w": torch.zeros(2, 5), "loss": torch.zeros(2)}
-        total.add(IDS[:2], total.encode(IDS[:2], WEIGHTS[:2].float(), tree))
+        total = add(sums.start(IDS, (number,)), IDS[:2], WEIGHTS[:2].float(), tree)
         total.abstain(IDS[2:])
         total.result()
     # two clients, each with 5 + 1 numbers of 4 bytes; twice

@@ -1,11 +1,13 @@
 """Private sums: what one client can change, the noise, and the budget."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
 from dp_accounting import GaussianDpEvent, NeighboringRelation, SampledWithoutReplacementDpEvent
 from dp_accounting.rdp import RdpAccountant
+from fakes.sums import add, rows, uploads_of
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, stats
@@ -19,10 +21,7 @@ WEIGHTS = torch.full((SIZE,), 1 / SIZE, dtype=torch.float64)
 LOOSE = 1e9  # clips nothing
 
 
-def tree_of(seed, size=1.0, entries=5):
-    source = torch.Generator().manual_seed(seed)
-    shapes = {"w": (SIZE, entries, 3), "b": (SIZE, 7), "loss": (SIZE,)}
-    return {name: size * torch.randn(shape, generator=source, dtype=torch.float64) for name, shape in shapes.items()}
+tree_of = partial(uploads_of, SIZE)
 
 
 def received(entries=5):
@@ -33,8 +32,7 @@ def summed(sums, tree, cuts=(), key=(1, "round")):
     start = received(tree["w"].shape[1])
     total = sums.start(IDS, key, received=start)
     for places in torch.tensor_split(IDS, cuts):
-        rows = {name: stack[places] for name, stack in tree.items()}
-        total.add(places, total.encode(places, WEIGHTS[places], rows))
+        add(total, places, WEIGHTS[places], rows(tree, places))
     return total.result()
 
 
@@ -43,9 +41,8 @@ def distance(one, other):
 
 
 def test_without_clipping_and_noise_the_sum_is_the_plain_one_bit_for_bit():
-    plain = Aggregator().start(IDS, (1,))
-    plain.add(IDS, plain.encode(IDS, WEIGHTS, tree_of(0)))
-    expected, sums = plain.result(), DPAggregator(LOOSE, 0.0)
+    expected = add(Aggregator().start(IDS, (1,)), IDS, WEIGHTS, tree_of(0)).result()
+    sums = DPAggregator(LOOSE, 0.0)
     private = summed(sums, tree_of(0))
     assert all(torch.equal(private[name], tensor) for name, tensor in expected.items())
     # 5 * 3 + 7 numbers and the loss, 8 bytes each
@@ -97,7 +94,7 @@ def test_noise_is_a_function_of_the_key_and_not_of_the_chunks():
 def test_every_tensor_has_noise_of_its_own():
     start = {"one": torch.zeros(20), "other": torch.zeros(20)}
     total = DPAggregator().start(IDS, (1,), received=start)
-    total.add(IDS, total.encode(IDS, WEIGHTS, {name: torch.zeros(SIZE, 20) for name in start}))
+    add(total, IDS, WEIGHTS, {name: torch.zeros(SIZE, 20) for name in start})
     assert not torch.equal(*total.result().values())
 
 
@@ -110,8 +107,7 @@ def test_a_secure_sum_inside_gives_the_same_up_to_rounding():
 def test_the_mean_is_that_of_the_updates_that_arrive():
     sums, tree = DPAggregator(LOOSE, 0.0), tree_of(0)
     total = sums.start(IDS, (1,), received=received())
-    rows = {name: stack[:6] for name, stack in tree.items()}
-    total.add(IDS[:6], total.encode(IDS[:6], torch.full((6,), 1 / 6, dtype=torch.float64), rows))
+    add(total, IDS[:6], torch.full((6,), 1 / 6, dtype=torch.float64), rows(tree, slice(6)))
     total.drop(IDS[6:])
     torch.testing.assert_close(total.result()["w"], tree["w"][:6].mean(0))
 

@@ -14,6 +14,13 @@ def adder(weights):
     return lambda contributions: (shares / shares.sum()) @ contributions
 
 
+def hundred_clients(seed):
+    """Values and weights."""
+    source = torch.Generator().manual_seed(seed)
+    values = torch.empty(100, dtype=torch.float64).exponential_(generator=source)
+    return values, torch.randint(50, 500, (100,), generator=source)
+
+
 def steps_of(values, weights, share, start, resolution, count):
     """The first steps from a start."""
     values, found = torch.tensor(values, dtype=torch.float64), [start]
@@ -58,9 +65,7 @@ def test_from_a_value_the_steps_leave_it_slower_the_finer_the_resolution():
 def test_of_a_hundred_clients_the_median_error_is_below_the_resolution(share):
     errors = []
     for seed in range(40):
-        source = torch.Generator().manual_seed(seed)
-        values = torch.empty(100, dtype=torch.float64).exponential_(generator=source)
-        weights = torch.randint(50, 500, (100,), generator=source)
+        values, weights = hundred_clients(seed)
         exact = float(weighted_quantile(values, weights, share))
         errors.append(abs(quantile_from_sums(values, share, adder(weights), 1e-6) - exact))
     assert sorted(errors)[20] < 1e-6
@@ -73,11 +78,9 @@ def test_between_two_values_every_point_is_a_quantile():
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
 def test_a_hundred_steps_keep_the_tail_of_the_exact_quantile_up_to_one_client(share):
-    same, clients = 0, 100
+    same = 0
     for seed in range(20):
-        source = torch.Generator().manual_seed(seed)
-        values = torch.empty(clients, dtype=torch.float64).exponential_(generator=source)
-        weights = torch.randint(50, 500, (clients,), generator=source)
+        values, weights = hundred_clients(seed)
         found = quantile_from_sums(values, share, adder(weights), 1e-6)
         differ = (values >= found - 1e-6) != (values >= weighted_quantile(values, weights, share))
         assert differ.sum() <= 1

@@ -1,10 +1,12 @@
 """What secure sums compute, and what the server sees of a client."""
 
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 
 import pytest
 import torch
+from fakes.sums import add, rows, uploads_of
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -19,21 +21,14 @@ WEIGHTS = client_weights(torch.arange(1, SIZE + 1), "samples")
 RESOLUTION = 2.0**-42  # of the default limit, 2^20
 
 
-def tree_of(seed=0):
-    source = torch.Generator().manual_seed(seed)
-    shapes = {"w": (SIZE, 5, 3), "b": (SIZE, 7), "loss": (SIZE,)}
-    return {name: 100 * torch.randn(shape, generator=source, dtype=torch.float64) for name, shape in shapes.items()}
-
-
-def rows(tree, places):
-    return {name: stack[places] for name, stack in tree.items()}
+tree_of = partial(uploads_of, SIZE, size=100.0)
 
 
 def summed(sums, tree, chunks=None, silent=(), key=(1, "round")):
     """The sum of some rows, received in chunks, when some clients abstain."""
     total = sums.start(IDS, key)
     for places in chunks or [[place for place in range(SIZE) if place not in silent]]:
-        total.add(IDS[places], total.encode(IDS[places], WEIGHTS[places], rows(tree, places)))
+        add(total, IDS[places], WEIGHTS[places], rows(tree, places))
     total.abstain(IDS[list(silent)])
     return total.result()
 
@@ -102,9 +97,7 @@ def test_weights_beyond_one_are_refused_alone_and_in_sum():
         ):
             total.encode(IDS[:2], torch.tensor([0.5, weight]), {"w": torch.ones(2, 1)})
     for place in range(SIZE):
-        total.add(
-            IDS[place : place + 1], total.encode(IDS[place : place + 1], torch.tensor([0.085]), {"w": torch.ones(1)})
-        )
+        add(total, IDS[place : place + 1], torch.tensor([0.085]), {"w": torch.ones(1)})
     with pytest.raises(
         PflError, match=r"^model.aggregator: weights with a sum of 1\.02 are not possible; allowed: at most 1$"
     ):
@@ -114,7 +107,7 @@ def test_weights_beyond_one_are_refused_alone_and_in_sum():
 def test_weights_in_half_precision_may_miss_one_by_rounding():
     ids, weights = torch.arange(3), torch.full((3,), 1 / 3, dtype=torch.bfloat16)
     total = SecureAggregator().start(ids, (1,))
-    total.add(ids, total.encode(ids, weights, {"w": torch.ones(3)}))
+    add(total, ids, weights, {"w": torch.ones(3)})
     assert total.result()["w"] == weights.double().sum() > 1
 
 
@@ -124,7 +117,7 @@ def test_one_sum_may_have_a_limit_of_its_own():
     with pytest.raises(PflError, match=r"^model.aggregator.limit: 10 is not possible with an upload of 1e\+06"):
         sums.start(IDS[:2], (1,)).encode(IDS[:2], weights, tree)
     total = sums.start(IDS[:2], (1,), limit=1e9)
-    total.add(IDS[:2], total.encode(IDS[:2], weights, tree))
+    add(total, IDS[:2], weights, tree)
     assert total.result()["w"] == 1e6
 
 
@@ -151,7 +144,7 @@ def test_the_masks_of_lost_clients_are_recovered(dropped, masks):
     heard = [place for place in range(SIZE) if place not in dropped]
     sums = SecureAggregator(masks=masks)
     total = sums.start(IDS, (1, "round"))
-    total.add(IDS[heard], total.encode(IDS[heard], WEIGHTS[heard], rows(tree_of(), heard)))
+    add(total, IDS[heard], WEIGHTS[heard], rows(tree_of(), heard))
     total.drop(IDS[dropped])
     abstaining = SecureAggregator()
     assert same(total.result(), summed(abstaining, tree_of(), silent=dropped))

@@ -1,5 +1,6 @@
 import copy
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ RAGGED = FixedExponential(seed=3)
 
 
 def updates(participation, count, clients=12, speeds=RAGGED, communication_time=0.0, seed=1):
-    times = lambda began: speeds.times(began, clients)  # noqa: E731
+    times = partial(speeds.times, num_clients=clients)
     return [participation.update(index, seed, clients, times, communication_time) for index in range(count)]
 
 
@@ -119,13 +120,12 @@ def test_uploads_that_are_too_stale_are_dropped_and_their_versions_not_kept(most
 def test_an_update_is_a_pure_function_of_its_arguments():
     straight = updates(Asynchronous(4, 2, dropout=0.2), 30)
     other = Asynchronous(4, 2, dropout=0.2)
-    times = lambda began: RAGGED.times(began, 12)  # noqa: E731
+    times = partial(RAGGED.times, num_clients=12)
     assert [other.update(index, 1, 12, times, 0.0) for index in (7, 3, 29, 29)] == [straight[i] for i in (7, 3, 29, 29)]
     assert other.update(29, 2, 12, times, 0.0) != straight[29]
     assert other.update(29, 1, 12, times, 0.5) != straight[29]
-    slower = lambda began: 2 * times(began)  # noqa: E731
     assert other.update(29, 1, 12, times, 0.0) == straight[29]
-    assert other.update(30, 1, 12, slower, 0.0).total > 1.5 * straight[29].total
+    assert other.update(30, 1, 12, lambda began: 2 * times(began), 0.0).total > 1.5 * straight[29].total
     assert copy.deepcopy(other).update(29, 1, 12, times, 0.0) == straight[29]
 
 

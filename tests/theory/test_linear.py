@@ -126,15 +126,12 @@ def test_both_cohorts_make_the_same_progress_per_second_at_the_switching_distanc
     # eq. (11): f_r - f_{r+1} matters because a round of stage r shrinks distance - f_r by 1 - sqrt(1 - a)
     a, communication = 0.1, 0.3
     distance = switching(stage, a, communication)
-    speeds = [
-        (distance - next_distance(distance, each, a)) / (TIMES[each] + communication) for each in (stage, stage + 1)
-    ]
-    assert speeds[0] == pytest.approx(speeds[1])
-    later = [
-        (0.99 * distance - next_distance(0.99 * distance, each, a)) / (TIMES[each] + communication)
-        for each in (stage, stage + 1)
-    ]
-    assert later[0] < later[1]
+
+    def speed(at, cohort):
+        return (at - next_distance(at, cohort, a)) / (TIMES[cohort] + communication)
+
+    assert speed(distance, stage) == pytest.approx(speed(distance, stage + 1))
+    assert speed(0.99 * distance, stage) < speed(0.99 * distance, stage + 1)
 
 
 @pytest.mark.parametrize("stage", range(1, 4))

@@ -168,25 +168,24 @@ def test_a_perfect_prior_leaves_only_the_support_to_find():
     )
 
 
+def success(problems, program, **options):
+    """Share of the signals that are recovered."""
+    solutions = sparse_solution(problems, program, radius=1e-3, **options)
+    return float(recovered(solutions, problems.signal).double().mean())
+
+
 @pytest.mark.slow
 def test_success_rises_with_the_rows_from_none_to_all_around_the_rows_that_are_needed():
     for program in (PLAIN, FEDMAC, PFEDME):
         rates, (middle,) = [], rows_needed(*draw(1, rows=1, dimension=40)[2:], program).round().int().tolist()
         for rows in (middle // 3, middle, 2 * middle):
-            problems = draw(30, rows, dimension=40, noise=1e-3)
-            found = sparse_solution(problems, program, radius=1e-3, iterations=500)
-            rates.append(float(recovered(found, problems.signal).double().mean()))
+            rates.append(success(draw(30, rows, dimension=40, noise=1e-3), program, iterations=500))
         assert rates[0] < 0.1 < rates[1] < 0.9 < rates[2], program
 
 
 @pytest.mark.slow
 def test_fedmacs_program_needs_fewer_rows_when_the_prior_has_the_signs_of_the_signal():
     problems = draw(40, rows=10, dimension=40, noise=1e-3)
-    rate = {
-        program: float(recovered(sparse_solution(problems, program, 1e-3), problems.signal).double().mean())
-        for program in (PLAIN, FEDMAC, PFEDME)
-    }
-    assert rate[FEDMAC] > 0.85
-    assert max(rate[PLAIN], rate[PFEDME]) < 0.35
-    hostile = problems._replace(prior=-problems.prior)
-    assert float(recovered(sparse_solution(hostile, FEDMAC, 1e-3), problems.signal).double().mean()) == 0
+    assert success(problems, FEDMAC) > 0.85
+    assert max(success(problems, PLAIN), success(problems, PFEDME)) < 0.35
+    assert success(problems._replace(prior=-problems.prior), FEDMAC) == 0

@@ -295,9 +295,9 @@ class PlainGossip(PlainLoop):
         order = sorted(self.states)
         models = [dict(self.states[client]) for client in order]
         for place, client in enumerate(order):
-            left, middle, right = (models[neighbour % len(models)] for neighbour in (place - 1, place, place + 1))
+            before, middle, after = (models[neighbour % len(models)] for neighbour in (place - 1, place, place + 1))
             names = (name for name in self.body if middle[name].is_floating_point())  # no counters of BatchNorm
-            self.states[client] |= {name: (left[name] + middle[name] + right[name]) / 3 for name in names}
+            self.states[client] |= {name: (before[name] + middle[name] + after[name]) / 3 for name in names}
 
 
 class PlainDeltaFL(PlainLoop):

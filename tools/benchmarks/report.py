@@ -77,7 +77,8 @@ def note(row: Record) -> str | None:
         versions = ", ".join(f"{package} {version}" for package, version in row["versions"].items())
         return f"{row['backend']}: {versions}; weights within {row['deviation']:.1g} of the update"
     if row.get("more_than_smallest_mebibytes"):
-        more, bank = row["more_than_smallest_mebibytes"], row["bank_more_than_smallest_mebibytes"]
+        more = row["more_than_smallest_mebibytes"]
+        bank = row["bank_more_than_smallest_mebibytes"]
         return f"{row['workload']} against the smallest: {more:+.0f} MiB in all, {bank:+.0f} MiB of what clients keep"
     if row.get(WAITS) and row["backend"] != "plain":
         places = ", ".join(f"{place} ({times})" for place, times in row[WAITS].items())

@@ -36,7 +36,8 @@ class FusedGRU(nn.Module):
     def __init__(self, network: Network) -> None:
         super().__init__()
         start = network.state_dict()
-        width, self.alphabet = start["gru.weight_hh_l0"].shape[1], start["gru.weight_ih_l0"].shape[1]
+        width = start["gru.weight_hh_l0"].shape[1]
+        self.alphabet = start["gru.weight_ih_l0"].shape[1]
         self.gru = nn.GRU(self.alphabet, width, batch_first=True)
         self.fc = nn.Linear(width, len(start["fc.bias"]))
         self.load_state_dict(start)

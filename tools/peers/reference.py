@@ -88,9 +88,9 @@ def check(outcome: Outcome, wanted: Reference) -> float:
     return deviation
 
 
-def distance(left: Weights, right: Weights) -> float:
+def distance(weights: Weights, reference: Weights) -> float:
     """Euclidean norm of the difference, over all weights."""
-    return float(np.sqrt(sum(np.square(left[name] - right[name]).sum() for name in right)))
+    return float(np.sqrt(sum(np.square(weights[name] - reference[name]).sum() for name in reference)))
 
 
 def reference_of(data: Path) -> Reference:

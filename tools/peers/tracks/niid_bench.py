@@ -25,9 +25,9 @@ def lay_out(checkout: Path, files: Path, folder: Path) -> Path:
 
 
 def read(text: str) -> tuple[list[float], float]:
-    """Seconds between the ends of rounds, each of which is told once or twice, and the last accuracy."""
-    told = {at: (float(accuracy), float(end)) for at, accuracy, end in PROGRESS.findall(text)}
-    accuracies, ends = zip(*told.values(), strict=True)
+    """Seconds between the ends of rounds, each of which is printed once or twice, and the last accuracy."""
+    ends_of_rounds = {at: (float(accuracy), float(end)) for at, accuracy, end in PROGRESS.findall(text)}
+    accuracies, ends = zip(*ends_of_rounds.values(), strict=True)
     return [end - begin for begin, end in pairwise(ends)], accuracies[-1]
 
 
