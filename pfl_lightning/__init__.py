@@ -7,16 +7,18 @@ from pfl_lightning.errors import PflError
 
 if TYPE_CHECKING:
     from pfl_lightning.report import clients, results
-    from pfl_lightning.runs.experiment import Experiment, Run
+    from pfl_lightning.runs.experiment import Experiment
     from pfl_lightning.runs.resume import load_method
+    from pfl_lightning.runs.run import Run
 
 __version__ = "0.1.0"
 __all__ = ["Experiment", "PflError", "Run", "__version__", "clients", "load_method", "results"]
 
 _PLACES = {
-    **dict.fromkeys(("Experiment", "Run"), "runs.experiment"),
+    "Experiment": "runs.experiment",
     **dict.fromkeys(("clients", "results"), "report"),
     "load_method": "runs.resume",
+    "Run": "runs.run",
 }
 
 

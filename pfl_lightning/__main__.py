@@ -17,10 +17,10 @@ def start() -> None:
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
-    from pfl_lightning.cli.main import prepared
+    from pfl_lightning.cli.main import prepare
 
     gc.disable()  # a fifth of the time that imports take, and they leave hardly any cycles
-    run = prepared()
+    run = prepare()
     gc.freeze()  # or each full collection, and the end of the process, would look through them all again
     gc.enable()
     signal.signal(signal.SIGINT, handler)

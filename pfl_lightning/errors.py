@@ -11,6 +11,10 @@ class PflError(Exception):
     """An error that the user can fix; the message names the option, its value and what is allowed."""
 
 
+class SettingsError(PflError):
+    """Settings that are wrong whatever the data; the command line then ends with code 2."""
+
+
 def cause_of(error: BaseException | None) -> PflError | None:
     """The ``PflError`` that an error is or was caused by; the parser wraps what constructors raise."""
     while error is not None and not isinstance(error, PflError):

@@ -23,7 +23,7 @@ from torch.utils.tensorboard import SummaryWriter
 from pfl_lightning.callbacks import EvaluateStartAndEnd, RoundCheckpoint
 from pfl_lightning.data import FederatedDataModule, Partition
 from pfl_lightning.data.labelled import LabelledData
-from pfl_lightning.runs.experiment import TRAINER
+from pfl_lightning.runs.run_settings import TRAINER_DEFAULTS
 
 settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
 settings.load_profile("repeatable")
@@ -155,7 +155,7 @@ def fit(tmp_path) -> Callable[..., pl.Trainer]:
         options |= {"limit_val_batches": 0, "enable_checkpointing": False} if bare else {}
         given = {"max_steps": rounds, "default_root_dir": tmp_path / folder, "callbacks": [*callbacks, *usual]}
         quiet = {"accelerator": "cpu", "logger": False, "val_check_interval": 2, "enable_progress_bar": False}
-        trainer = pl.Trainer(**{**TRAINER, **quiet, **given, **options})
+        trainer = pl.Trainer(**{**TRAINER_DEFAULTS, **quiet, **given, **options})
         trainer.fit(method, data, ckpt_path=ckpt_path, weights_only=True)
         return trainer
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 
-from pfl_lightning.runs.experiment import TRAINER
+from pfl_lightning.runs.run_settings import TRAINER_DEFAULTS
 
 
 def bare_trainer(rounds: int, *callbacks: pl.Callback, **options: Any) -> pl.Trainer:
@@ -16,4 +16,4 @@ def bare_trainer(rounds: int, *callbacks: pl.Callback, **options: Any) -> pl.Tra
         options: Other options of the trainer.
     """
     off = {"logger": False, "limit_val_batches": 0, "enable_checkpointing": False, "enable_progress_bar": False}
-    return pl.Trainer(**{**TRAINER, **off, "max_steps": rounds, "callbacks": list(callbacks), **options})
+    return pl.Trainer(**{**TRAINER_DEFAULTS, **off, "max_steps": rounds, "callbacks": list(callbacks), **options})

@@ -7,9 +7,9 @@ from pathlib import Path
 from pfl_lightning import report
 from pfl_lightning.bounds import NonNegativeFloat
 from pfl_lightning.cli.console import say_once, show
-from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.errors import PflError
 from pfl_lightning.score_kind import ACCURACY
+from pfl_lightning.settings.parser import SettingsParser
 
 PRINTED = ("final", "time_to_accuracy")  # tables; the others are only written
 SOMETIMES = ("convergence", "bits_to_accuracy", "samples_to_accuracy", "choice", "choice_groups")  # not of all runs
@@ -66,9 +66,9 @@ def compare_command(args: list[str]) -> None:
     show(f"More tables: {out} ({', '.join(others)}); figures: {out / 'figures.md'}")
 
 
-def compare_parser() -> PflParser:
+def compare_parser() -> SettingsParser:
     """The arguments of ``pfl compare``; ``help/compare.txt`` says what they do."""
-    parser = PflParser(prog="pfl compare")
+    parser = SettingsParser(prog="pfl compare")
     parser.add_argument("runs", nargs="+")
     parser.add_argument("--out", default="comparison")
     parser.add_argument("--communication_times", type=NonNegativeFloat, nargs="+", default=[0.0, 10.0, 100.0])

@@ -8,11 +8,11 @@ from lightning.pytorch.cli import LightningArgumentParser
 from pfl_lightning.callbacks.figures import graph_figure
 from pfl_lightning.cli.console import CONSOLE, show
 from pfl_lightning.cli.fit import SettingsCLI
-from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.data.reading import loading_status
-from pfl_lightning.errors import PflError, one_line
+from pfl_lightning.errors import PflError, SettingsError, one_line
 from pfl_lightning.report import partition_figure, partition_table, save_figure
+from pfl_lightning.settings.parser import SettingsParser
 
 USAGE = """usage: pfl data prepare NAME --root DIR [options of the data set]
        pfl data describe [--figure FILE] [options of fit]
@@ -44,7 +44,7 @@ def data_command(args: list[str]) -> None:
         DescribeCLI(args[1:])
     else:
         what = f"{command} is not possible" if command else "a subcommand is missing"
-        PflParser().error(f"data: {what}; allowed: prepare, describe")
+        raise SettingsError(f"data: {what}; allowed: prepare, describe")
 
 
 def prepare(args: list[str]) -> None:
@@ -57,10 +57,10 @@ def prepare(args: list[str]) -> None:
         SystemExit: With code 2 if there is no such data set or option.
         PflError: If the data cannot be loaded.
     """
-    parser = PflParser(prog="pfl data prepare")
+    parser = SettingsParser(prog="pfl data prepare")
     parser.add_subclass_arguments(FederatedDataModule, "data")
     if not args or args[0].startswith("-"):
-        parser.error("data prepare: a name is missing; see pfl list data")
+        raise SettingsError("data prepare: a name is missing; see pfl list data")
     words = [f"--data={args[0]}", *(re.sub("^--", "--data.", word) for word in args[1:])]
     if "--help" in args:
         words = [f"--data.help={args[0]}"]

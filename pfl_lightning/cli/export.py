@@ -4,10 +4,10 @@ from pathlib import Path
 
 from pfl_lightning.bounds import NonNegativeInt
 from pfl_lightning.cli.console import show
-from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.models.export import check_file, export
 from pfl_lightning.models.network import two_inputs
-from pfl_lightning.runs.experiment import Run
+from pfl_lightning.runs.run import Run
+from pfl_lightning.settings.parser import SettingsParser
 
 
 def export_command(args: list[str]) -> None:
@@ -29,9 +29,9 @@ def export_command(args: list[str]) -> None:
     show(f"Client {given.client} after round {method.accounting.clock.rounds}: {path}")
 
 
-def export_parser() -> PflParser:
+def export_parser() -> SettingsParser:
     """The arguments of ``pfl export``; ``help/export.txt`` says what they do."""
-    parser = PflParser(prog="pfl export")
+    parser = SettingsParser(prog="pfl export")
     parser.add_argument("run")
     parser.add_argument("file")
     parser.add_argument("--client", type=NonNegativeInt, required=True)

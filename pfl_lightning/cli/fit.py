@@ -1,7 +1,8 @@
-"""``pfl fit``, ``pfl validate`` and ``pfl test``: words become an ``Experiment``, which runs."""
+"""``pfl fit``, ``pfl validate`` and ``pfl test``: words become the parts of a run, which a session runs."""
 
 import json
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,20 +10,42 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 import pfl_lightning
 from pfl_lightning import processes
-from pfl_lightning.cli.aliases import true_options
-from pfl_lightning.cli.help_texts import usage
-from pfl_lightning.cli.parser import PflParser
+from pfl_lightning.cli.main import help_text
 from pfl_lightning.data import FederatedDataModule
-from pfl_lightning.errors import PflError
+from pfl_lightning.errors import PflError, SettingsError
 from pfl_lightning.methods import Method
-from pfl_lightning.runs.experiment import Experiment, add_settings
-from pfl_lightning.runs.resume import Resume, find_resume, plain, runs_folder, settings_along
-from pfl_lightning.runs.session import Command
-from pfl_lightning.runs.trainer_options import check_settings
+from pfl_lightning.runs.resume import Resume, find_resume, runs_folder, settings_along
+from pfl_lightning.runs.run_settings import add_run_settings, parts_of, plain_settings
+from pfl_lightning.runs.session import Command, Session
+from pfl_lightning.runs.trainer_options import refuse_several_processes
+from pfl_lightning.settings.parser import SettingsParser, strict_parsing
 from pfl_lightning.settings.shipped_files import check_seed
 
+ALIASES = {  # short names for options: each means exactly one, with the same values
+    "method": "model",
+    "dataset": "data",
+    "rounds": "trainer.max_steps",
+    "clients": "data.num_clients",
+    "lr": "model.lr",
+    "epochs": "model.epochs",
+    "batch_size": "model.batch_size",
+    "seed": "seed_everything",
+}
 
-class RunParser(PflParser, LightningArgumentParser):
+
+def without_alias(setting: str) -> str:
+    """A setting with its value under its full name: ``model.lr=0.1`` for ``lr=0.1``."""
+    name, equals, value = setting.partition("=")
+    return f"{ALIASES.get(name, name)}{equals}{value}"
+
+
+def without_aliases(words: Iterable[str]) -> Iterator[str]:
+    """The words of a command line with the options that aliases stand for."""
+    for word in map(str, words):
+        yield f"--{without_alias(word[2:])}" if word.startswith("--") else word
+
+
+class RunParser(SettingsParser, LightningArgumentParser):
     """The parser of the settings of a run."""
 
 
@@ -49,7 +72,7 @@ class SettingsCLI(LightningCLI):
 
     def add_default_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add the settings of a run, its seed among them."""
-        add_settings(parser)
+        add_run_settings(parser)
 
     def add_core_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add what is no setting of a run."""
@@ -57,16 +80,14 @@ class SettingsCLI(LightningCLI):
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse arguments, of which one would be lost: the data set's seed is that of ``seed_everything``."""
-        words = ["--help" if word == "--help.all" else word for word in true_options(args, parser.error)]
-        check_seed(words, (), 0)
+        words = ["--help" if word == "--help.all" else word for word in without_aliases(args)]
         self.config = parser.parse_args(words)
+        check_seed(words, self.config.get("config") or (), self.config.seed_everything)
         self.verbose = self.config.pop("verbose")
-        check_seed((), self.config.get("config") or (), self.config.seed_everything)
 
     def before_instantiate_classes(self) -> None:
         """Check the settings."""
-        self.settings = plain(self.parser, self.config)
-        check_settings(self.settings)
+        self.settings = plain_settings(self.parser, self.config)
 
     def instantiate_classes(self) -> None:
         """Build nothing."""
@@ -83,15 +104,16 @@ class RunCLI(SettingsCLI):
 
     def __init__(self, args: list[str] | None = None) -> None:
         command, *words = map(str, sys.argv[1:] if args is None else args)
-        self.command, self.alone = cast(Command, command), args is not None
-        super().__init__(words, usage=usage(command))
+        self.command = cast(Command, command)
+        self.is_in_program = args is not None
+        super().__init__(words, usage=help_text(command).partition("\n")[0].removeprefix("usage: "))
         self.session.run()
 
     def add_core_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add the checkpoint, which is no setting of a run either."""
         super().add_core_arguments_to_parser(parser)
-        said = "The run to continue or evaluate: last, or its folder or a checkpoint."
-        parser.add_argument("--ckpt_path", type=str | None, default=None, help=said)
+        help_line = "The run to continue or evaluate: last, or its folder or a checkpoint."
+        parser.add_argument("--ckpt_path", type=str | None, default=None, help=help_line)
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse arguments, of which the first may be a run."""
@@ -103,38 +125,38 @@ class RunCLI(SettingsCLI):
         if self.command == "fit" or run.startswith("-"):
             return words
         if any(word.partition("=")[0] == "--ckpt_path" for word in options):
-            raise PflError(f"ckpt_path: not possible beside '{run}'; allowed: one of them")
+            raise PflError(f"ckpt_path: '{run}' is evaluated already; leave one of them out")
         self.resume = find_resume(run, Path())
-        cast(PflParser, self.parser).source = run
         return [f"--config={json.dumps(settings_along(self.resume))}", *options]
 
     def before_instantiate_classes(self) -> None:
         """Check the settings and find the checkpoint before anything is built."""
-        named = self.config.pop("ckpt_path")
+        checkpoint = self.config.pop("ckpt_path")
         super().before_instantiate_classes()
-        if self.resume is None and named is not None:
-            self.resume = find_resume(named, runs_folder(self.settings))
+        if self.resume is None and checkpoint is not None:
+            self.resume = find_resume(checkpoint, runs_folder(self.settings))
         if self.resume is None and self.command != "fit":
             raise PflError(f"pfl {self.command}: a run is missing; allowed: its folder, or a checkpoint of it")
         self.config.trainer.logger = False  # it is made when the run has a folder
 
     def instantiate_classes(self) -> None:
-        """Make an experiment of the objects, and a session of it."""
-        made = self.parser.instantiate(self.config)
-        self.session = Experiment.of(made, self.settings).session(
-            self.command, self.resume, alone=self.alone, speaks=True, verbose=self.verbose
-        )
+        """Make the parts of the run, and a session of them."""
+        if self.is_in_program:
+            refuse_several_processes(self.settings, self.command)
+        parts = parts_of(self.parser.instantiate(self.config), self.settings)
+        self.session = Session(self.command, parts, self.resume, speaks=True, verbose=self.verbose)
         if self.session.trainer.world_size > 1:
             try:
                 processes.check_port()
             except PflError as error:
-                self.parser.error(str(error), error)
+                raise SettingsError(str(error)) from error
 
 
+@strict_parsing()
 def settings_of(words: list[str]) -> dict[str, Any]:
     """All settings of the options of ``pfl fit``, as plain values.
 
     Raises:
-        SystemExit: With code 2 if they are wrong.
+        PflError: If they are wrong.
     """
     return SettingsCLI(words).settings

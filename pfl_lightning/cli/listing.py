@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from pfl_lightning.errors import PflError, printable
-from pfl_lightning.settings.registry import KINDS, Found, ours, theirs
+from pfl_lightning.settings.registry import KINDS, Choice, package_classes, user_classes
 from pfl_lightning.settings.shipped_files import configs
 
 USAGE = """usage: pfl list KIND
@@ -34,18 +34,18 @@ def list_command(args: list[str]) -> None:
         raise PflError(f"list: {' '.join(args)} is not possible; allowed: one of {', '.join(LISTED)}")
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        for line in table(_found(args[0]), width):
+        for line in table(_choices(args[0]), width):
             sys.stdout.write(f"{printable(line)}\n")
 
 
-def _found(kind: str) -> list[Found]:
+def _choices(kind: str) -> list[Choice]:
     if kind in KINDS:
-        return [*ours(KINDS[kind]), *theirs(KINDS[kind], Path())]
+        return [*package_classes(KINDS[kind]), *user_classes(KINDS[kind], Path())]
     first_lines = {name: path.read_text().partition("\n")[0] for name, path in configs().items()}
-    return [Found(name, line.removeprefix("#").strip()) for name, line in first_lines.items()]
+    return [Choice(name, line.removeprefix("#").strip()) for name, line in first_lines.items()]
 
 
-def table(rows: list[Found], width: int | None) -> list[str]:
+def table(rows: list[Choice], width: int | None) -> list[str]:
     """A line for each class: its name, the file if it is the user's, and what it is.
 
     Args:

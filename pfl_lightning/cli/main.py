@@ -1,8 +1,58 @@
+"""The ``pfl`` command: its subcommands, and what is answered without any of them.
+
+Imports no library, so that such answers are quick.
+"""
+
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from pfl_lightning.cli.commands import COMMANDS, answer, is_quick
+from pfl_lightning import __version__
+from pfl_lightning.errors import PflError
+
+HELP = """usage: pfl COMMAND [options]
+
+Personalized federated learning on PyTorch Lightning: a method, a data set and
+who takes part in each round.
+
+commands:
+{}
+
+examples:
+  pfl fit --model FedRep --data Digits --rounds 30
+  pfl list methods
+  pfl test runs/FedRep-Digits/version_0
+  pfl compare runs/*/version_0
+
+pfl COMMAND --help says more about a command, pfl --version prints the version."""
+
+
+class Command(NamedTuple):
+    """What a command does, in a line, and where its function is."""
+
+    line: str
+    module: str
+    function: str
+
+    def load(self) -> Any:
+        """Import the function."""
+        return getattr(import_module(f"{__package__}.{self.module}"), self.function)
+
+
+COMMANDS = {
+    "fit": Command("train a method on a data set, or resume a run", "fit", "RunCLI"),
+    "validate": Command("evaluate a run again on its validation samples", "fit", "RunCLI"),
+    "test": Command("evaluate a run again on its test samples", "fit", "RunCLI"),
+    "compare": Command("tables and figures of several runs", "compare", "compare_command"),
+    "data": Command("download a data set, or show which client holds what", "data", "data_command"),
+    "export": Command("write the model of one client to a file", "export", "export_command"),
+    "list": Command("the methods, data sets, networks and so on that there are", "listing", "list_command"),
+    "sweep": Command("many runs: methods, values and seeds, or a search", "sweep", "sweep_command"),
+}
 
 
 def main(args: list[str] | None = None) -> None:
@@ -14,21 +64,70 @@ def main(args: list[str] | None = None) -> None:
     Raises:
         SystemExit: With code 2 for a wrong command line, 1 for errors found later, 130, 138 or 143 after a signal.
     """
-    prepared(args)()
+    prepare(args)()
 
 
-def prepared(args: list[str] | None = None) -> Callable[[], None]:
-    """Import what a command line needs, which takes seconds for some commands.
-
-    Args:
-        args: Arguments; those of the process by default.
-
-    Returns:
-        What runs it.
-    """
+def prepare(args: list[str] | None = None) -> Callable[[], None]:
+    """Import what a command line needs, which takes seconds for most commands, and return what runs it."""
     words = sys.argv[1:] if args is None else args
-    if is_quick(words):
+    command = words[0] if words else ""
+    if command not in COMMANDS or command == "list" or asks_for_help(words):
         return partial(answer, words)
     from pfl_lightning.cli.running import run
 
-    return partial(run, COMMANDS[words[0]].load(), args)
+    return partial(run, COMMANDS[command].load(), args)
+
+
+def answer(words: list[str]) -> None:
+    """Answer a command line that needs no library.
+
+    Raises:
+        SystemExit: With code 2 if the command line is wrong.
+    """
+    command = words[0] if words else ""
+    if command in ("-h", "--help"):
+        sys.stdout.write(f"{overview()}\n")
+    elif command == "--version":
+        sys.stdout.write(f"pfl {__version__}\n")
+    elif not command:
+        sys.stderr.write(f"{overview()}\n")
+        raise SystemExit(2)
+    elif command not in COMMANDS:
+        sys.stderr.write(f"pfl: error: {_no_command(command)}\n")
+        raise SystemExit(2)
+    elif asks_for_help(words):
+        sys.stdout.write(help_text(command))
+    else:
+        try:
+            COMMANDS[command].load()(words[1:])
+        except PflError as error:
+            sys.stderr.write(f"pfl: error: {error}\n")
+            raise SystemExit(2) from None
+
+
+def overview() -> str:
+    """What ``pfl --help`` says."""
+    return HELP.format("\n".join(f"  {name:<12}{command.line}" for name, command in COMMANDS.items()))
+
+
+def help_text(command: str) -> str:
+    """The short help of a command, from its file: the options that most runs need; empty if it has none."""
+    split = {"validate": "validation", "test": "test"}.get(command)
+    file = Path(__file__).with_name("help") / f"{'evaluate' if split else command}.txt"
+    text = file.read_text() if file.is_file() else ""
+    return text.format(command=command, split=split) if split else text
+
+
+def asks_for_help(words: list[str]) -> bool:
+    """Whether a command line asks for the short help of a command, and not for that of what follows ``--``."""
+    options = words[1 : words.index("--")] if "--" in words else words[1:]
+    return bool(help_text(words[0])) and bool({"-h", "--help"} & {*options})
+
+
+def _no_command(word: str) -> str:
+    """What is wrong with the first word of a command line that is no command."""
+    allowed = f"allowed: {', '.join(COMMANDS)}"
+    if word.startswith("-"):
+        return f"{word}: the command before it is missing; {allowed}"
+    matches = get_close_matches(word, COMMANDS, n=1, cutoff=0.5)
+    return f"{word}: no such command{f'; did you mean {matches[0]}?' if matches else f'; {allowed}'}"

@@ -8,19 +8,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from jsonargparse import get_loader
 from yaml import YAMLError
 
 from pfl_lightning.cli.fit import settings_of
 from pfl_lightning.errors import PflError
 from pfl_lightning.runs.resume import Resume, find_resume, refuse_changes
+from pfl_lightning.settings.parser import load_settings
 from pfl_lightning.settings.shipped_files import FLAGS
 from pfl_lightning.settings.values import SAME_NUMBERS, Settings, changes, flat, named_callbacks, outermost
 
 # set by the sweep itself; the seed of the data set follows the other
 OWN = ("--seed_everything", "--data.seed", "--data.init_args.seed", "--trainer.default_root_dir", "--ckpt_path")
 KEEP = "keep the old value, or choose another --out"
-load_yaml = get_loader("yaml")  # the parser's own, which takes 1e-3 for a number
 
 
 class PlannedRun(NamedTuple):
@@ -163,7 +162,7 @@ def values_by_key(vary: Sequence[str], option: str = "vary") -> dict[str, list[s
         key, _, listed = word.partition("=")
         values = []
         with suppress(YAMLError):
-            values = load_yaml(f"[{listed}]")
+            values = load_settings(f"[{listed}]")
         if not key or not values:
             raise PflError(f"{option}: {word} is not possible; allowed: a setting and its values: model.lr=0.1,0.03")
         if key in varied or any(value in values[:index] for index, value in enumerate(values)):

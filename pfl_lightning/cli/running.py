@@ -5,14 +5,15 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from pfl_lightning.cli.console import debugging, say, silence_lightning
-from pfl_lightning.cli.own_files import MORE, blame
-from pfl_lightning.errors import PflError, cause_of, is_out_of_memory, one_line
-from pfl_lightning.settings.messages import explain
+from pfl_lightning.cli.console import debugging, say, say_once, silence_lightning
+from pfl_lightning.errors import PflError, SettingsError, cause_of, is_out_of_memory, one_line
+from pfl_lightning.settings.messages import MORE, blame, explain
+from pfl_lightning.settings.parser import strict_parsing
 
 EXPECTED = PflError, ValueError, OSError, ModuleNotFoundError, MemoryError, RuntimeError
 
 
+@strict_parsing()
 def run(command: Callable[..., Any], args: list[str] | None) -> None:
     """Run a command.
 
@@ -35,30 +36,35 @@ def run(command: Callable[..., Any], args: list[str] | None) -> None:
             command((sys.argv[1:] if args is None else args)[1:])
     except KeyboardInterrupt:
         raise SystemExit(128 + signal.SIGINT) from None
+    except SettingsError as error:
+        if debugging():
+            raise
+        say_once(str(error))
+        raise SystemExit(2) from error
     except Exception as error:
         if not is_expected(error):
             raise
-        say(f"{_place()}{reason(error)}")
+        say(f"{_rank_prefix()}{reason(error)}")
         raise SystemExit(1) from None
 
 
 def is_expected(error: Exception) -> bool:
     """Whether the user gets a line for an error, and no traceback."""
     is_lightnings = type(error).__name__ == "MisconfigurationException"  # whose import takes seconds
-    is_ours = not isinstance(error, EXPECTED) or (type(error) is RuntimeError and not is_out_of_memory(error))
-    return not debugging() and (is_lightnings or not is_ours or bool(blame(error)))
+    is_bug = not isinstance(error, EXPECTED) or (type(error) is RuntimeError and not is_out_of_memory(error))
+    return not debugging() and (is_lightnings or not is_bug or bool(blame(error)))
 
 
 def reason(error: Exception) -> str:
     """What is wrong, in a line, for an error that the user can fix."""
-    if known := cause_of(error):
-        return str(known)
+    if cause := cause_of(error):
+        return str(cause)
     if is_out_of_memory(error):
         return f"not enough memory: {one_line(error)}; try fewer clients or a smaller network {MORE}"
-    return f"{blame(error) or explain(str(error))} {MORE}"
+    return blame(error) or f"{explain(str(error))} {MORE}"
 
 
-def _place() -> str:
+def _rank_prefix() -> str:
     """Which process has failed, if there are several."""
     if "torch" not in sys.modules:
         return ""

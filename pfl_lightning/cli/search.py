@@ -32,9 +32,10 @@ from optuna.trial import TrialState
 from pfl_lightning import files
 from pfl_lightning.callbacks import RoundCheckpoint
 from pfl_lightning.cli.console import show
-from pfl_lightning.cli.planning import PlannedRun, check, has_begun, load_yaml, planned_runs, values_by_key
+from pfl_lightning.cli.planning import PlannedRun, check, has_begun, planned_runs, values_by_key
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import numpy_generator, seed_of
+from pfl_lightning.settings.parser import load_settings
 from pfl_lightning.settings.values import flat
 
 Space = Mapping[str, Any]  # Optuna's distribution of each setting
@@ -236,7 +237,7 @@ def number_range(key: str, text: str) -> Any:
     """Numbers between two ends: whole ones if both ends are."""
     try:
         log, *ends = RANGE.fullmatch(text).groups()  # type: ignore[union-attr]
-        low, high = map(load_yaml, ends)
+        low, high = map(load_settings, ends)
         if not math.isfinite(high - low):
             raise ValueError
         kind: Any = IntDistribution if isinstance(low, int) and isinstance(high, int) else FloatDistribution

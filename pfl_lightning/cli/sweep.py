@@ -19,14 +19,13 @@ from typing import Any, Protocol
 from yaml import YAMLError
 
 from pfl_lightning.bounds import PositiveInt, Seed
-from pfl_lightning.cli.aliases import true_options, true_setting
 from pfl_lightning.cli.console import show
-from pfl_lightning.cli.forked import Forked
-from pfl_lightning.cli.parser import PflParser
-from pfl_lightning.cli.planning import PlannedRun, load_yaml, plan
-from pfl_lightning.errors import PflError
+from pfl_lightning.cli.fit import without_alias, without_aliases
+from pfl_lightning.cli.planning import PlannedRun, plan
+from pfl_lightning.errors import PflError, SettingsError
 from pfl_lightning.runs.resume import Resume, expand_path, has_stopped
 from pfl_lightning.settings.messages import nearest
+from pfl_lightning.settings.parser import SettingsParser, load_settings
 from pfl_lightning.settings.shipped_files import config_file
 
 
@@ -137,11 +136,9 @@ class Sweep:
             raise PflError([f"exit code {code}", *lines][-1].strip().removeprefix("pfl: error: "))
 
 
-def start_here(words: list[str], said: Path) -> Process:
-    """Start ``pfl`` on this machine; where libraries do not survive a fork, each process imports them again."""
-    if sys.platform == "linux":
-        return Forked(words, said)
-    with said.open("w") as file:
+def start_here(words: list[str], stderr: Path) -> Process:
+    """Start ``pfl`` on this machine."""
+    with stderr.open("w") as file:
         return subprocess.Popen([*COMMAND, *words], stdout=subprocess.DEVNULL, stderr=file, start_new_session=True)
 
 
@@ -207,7 +204,7 @@ def parameter(word: str) -> tuple[str, Any]:
     key, _, text = word.partition("=")
     value = None
     with suppress(YAMLError):
-        value = load_yaml(text)
+        value = load_settings(text)
     if value is None:
         raise PflError(f"submit: {word} is not possible; allowed: a parameter and its value: timeout_min=60")
     return key, value
@@ -227,60 +224,63 @@ def sweep_command(args: list[str]) -> None:
     """Run ``pfl sweep`` with the arguments that follow it.
 
     Raises:
-        SystemExit: With code 1 if a run fails, 2 for a wrong command line, 130 or 143 after a signal.
+        PflError: If they are wrong.
+        SystemExit: With code 1 if a run fails, 130 or 143 after a signal.
     """
     split = args.index("--") if "--" in args else len(args)
     parser = sweep_parser()
     options = [word.partition("=")[0] for word in args[:split] if word.startswith("--")]
-    if wrong := [option for option in options if option not in parser.options()]:
-        near = nearest(wrong[0], parser.options())
-        parser.error(f"{wrong[0]}: no such option of a sweep{near}; options of pfl fit come after --")
-    given = parser.parse_args(args[:split])
-    seeds, passed = listed(given.seeds), list(true_options([*given.passed, *args[split + 1 :]], parser.error))
-    vary, search = (list(map(true_setting, listed(words))) for words in (given.vary, given.search))
+    if unknown := [option for option in options if option not in parser.options()]:
+        suggestion = nearest(unknown[0], parser.options())
+        raise SettingsError(f"{unknown[0]}: no such option of a sweep{suggestion}; options of pfl fit come after --")
+    config = parser.parse_args(args[:split])
+    seeds = as_list(config.seeds)
+    passed = list(without_aliases([*config.passed, *args[split + 1 :]]))
+    vary = [without_alias(setting) for setting in as_list(config.vary)]
+    search = [without_alias(setting) for setting in as_list(config.search)]
     try:
         if search and vary:
-            raise PflError("vary: not possible with search; allowed: one of them")
-        methods = [config_file(method, "methods") for method in listed(given.methods)]
-        out = expand_path(given.out, "out")
+            raise SettingsError("vary: leave it out with search")
+        methods = [config_file(method, "methods") for method in as_list(config.methods)]
+        out = expand_path(config.out, "out")
         runs = list(plan(methods, vary, seeds, passed, out)) if not search else []
         searches = searches_of(methods, search, seeds, passed, out) if search else []
-        start = submitting(listed(given.submit), out / "submitit") if given.submit else start_here
+        start = submitting(as_list(config.submit), out / "submitit") if config.submit else start_here
     except PflError as error:
-        parser.error(str(error), error)
-    sweep = Sweep(given.jobs, start)
+        raise SettingsError(str(error)) from error
+    sweep = Sweep(config.jobs, start)
     sweep.waiting = len(runs)
     with sweep.forwarding():
-        found = [each.run(given.trials, max(1, sweep.jobs // len(seeds)), sweep) for each in searches]
+        has_results = [search.run(config.trials, max(1, sweep.jobs // len(seeds)), sweep) for search in searches]
         folders = sweep.execute_all(runs)
     if finished := [str(folder) for folder in folders if folder]:
         show(f"Compare: {shlex.join(['pfl', 'compare', *finished, '--out', f'{out}/comparison'])}")
-    if sweep.signal or not all([*found, *folders]):
+    if sweep.signal or not all([*has_results, *folders]):
         raise SystemExit(128 + sweep.signal if sweep.signal else 1)
 
 
-def searches_of(*given: Any) -> list[Any]:
+def searches_of(*plan: Any) -> list[Any]:
     """The searches of ``--search``, which need a library of their own."""
     try:
         from pfl_lightning.cli.search import planned_searches
     except ImportError as error:
-        raise PflError(f'search: needs pip install "pfl_lightning[search]" ({error})') from error
-    return planned_searches(*given)
+        raise SettingsError(f'search: needs pip install "pfl_lightning[search]" ({error})') from error
+    return planned_searches(*plan)
 
 
-def listed(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     """What a settings file has as a list, or as its only element."""
     return value if isinstance(value, list) else [value]
 
 
-def sweep_parser() -> PflParser:
+def sweep_parser() -> SettingsParser:
     """The options of ``pfl sweep``; ``help/sweep.txt`` says what they do."""
-    parser = PflParser(prog="pfl sweep")
+    parser = SettingsParser(prog="pfl sweep")
     parser.add_argument("--config", action="config")
     parser.add_argument("--seeds", type=Seed, nargs="+", required=True)
     parser.add_argument("--methods", nargs="+", required=True)
-    for several in ("--vary", "--search", "--passed"):
-        parser.add_argument(several, action="append", default=[])
+    for repeatable in ("--vary", "--search", "--passed"):
+        parser.add_argument(repeatable, action="append", default=[])
     parser.add_argument("--trials", type=PositiveInt, default=20)
     parser.add_argument("--out", default="sweep")
     parser.add_argument("--jobs", type=PositiveInt, default=1)

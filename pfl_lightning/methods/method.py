@@ -64,7 +64,7 @@ from pfl_lightning.imports import constructor_arguments, import_path
 from pfl_lightning.models import MLP, Head, InputKind, LoRA, Network, NetworkFactory, Part, Parts, start_network
 from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.server import Aggregator, Weighting, client_weights, restored, stored
-from pfl_lightning.settings.objects import recipe
+from pfl_lightning.settings.objects import to_settings
 from pfl_lightning.tree import Params, Tree, assign, constants, movable, prefixed, repeated, select
 
 FINETUNING_MOMENTUM = 0.5  # as in the code of SRPFL's authors
@@ -771,7 +771,7 @@ class Method(pl.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add what builds the method again, what it has cost so far, and what clients keep; pack sparse models."""
         checkpoint["format"] = FORMAT
-        checkpoint["model"] = recipe(self)
+        checkpoint["model"] = to_settings(self)
         checkpoint["shape"] = self.built_for
         checkpoint["given"] = self.function_paths
         checkpoint["accounting"] = self.accounting.state_dict()

@@ -13,7 +13,7 @@ from pfl_lightning import files, processes
 from pfl_lightning.callbacks import MetricsTable
 from pfl_lightning.callbacks.board import Board
 from pfl_lightning.errors import PflError, one_line
-from pfl_lightning.settings.parser import StrictParser
+from pfl_lightning.settings.parser import SettingsParser
 from pfl_lightning.settings.values import Settings, flat
 
 CONTINUED: dict[type[Logger], str] = {WandbLogger: "id", MLFlowLogger: "run_id"}  # the argument that continues a run
@@ -86,7 +86,7 @@ def _made(setting: Mapping[str, Any], folder: Path) -> Logger:
     for name, value in _usual_options(kind, folder, options).items():
         if name in parameters and options.get(name) == parameters[name].default:
             options[name] = value
-    parser = StrictParser(exit_on_error=False)
+    parser = SettingsParser()
     parser.add_argument("--logger", type=Logger)
     try:
         given = parser.parse_object({"logger": {**setting, "init_args": options}})

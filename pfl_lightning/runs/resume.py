@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
-import yaml
-from jsonargparse import ArgumentParser, Namespace
 from lightning.pytorch.callbacks import EarlyStopping
 
 from pfl_lightning.callbacks.evaluation import rounds_kept_on_resume
@@ -22,15 +20,19 @@ from pfl_lightning.federation.checkpoints import FILE, DamagedError, read_checkp
 from pfl_lightning.imports import import_object
 from pfl_lightning.methods import Method
 from pfl_lightning.runs.folders import versions
-from pfl_lightning.settings.objects import unsaid, usual_recipe
-from pfl_lightning.settings.parser import CheckpointParser
+from pfl_lightning.settings.objects import default_settings, unserializable_keys
+from pfl_lightning.settings.parser import CheckpointParser, strict_parsing
 from pfl_lightning.settings.values import Settings, changes, flat, named_callbacks, outermost
 
 # settings whose keys end so may change when a run resumes
-HONOURED = ("lr", "root", "data.file", "chunk_size", "new_clients", "new_samples", "new_head_epochs")
+MAY_CHANGE = ("lr", "root", "data.file", "chunk_size", "new_clients", "new_samples", "new_head_epochs")
 
-LEFT = ("devices", "num_nodes", "strategy")  # of the trainer, which an evaluation does not take over from training
-SAID = (FILE, "config", "global_step", "fingerprint", "callbacks", "monitor")  # what a checkpoint says of its run
+OF_PROCESSES = (
+    "devices",
+    "num_nodes",
+    "strategy",
+)  # of the trainer, which an evaluation does not take over from training
+ENTRIES = (FILE, "config", "global_step", "fingerprint", "callbacks", "monitor")  # what a checkpoint says of its run
 
 
 class Resume(NamedTuple):
@@ -63,11 +65,10 @@ def expand_path(path: str | Path, key: str) -> Path:
     Raises:
         PflError: If there is no such user, or a variable is not set.
     """
-    found = os.path.expanduser(os.path.expandvars(path))
-    unknown = re.search(r"^~[^/]*|\$\w+|\$\{\w+\}", found)
-    if unknown:
-        raise PflError(f"{key}: {path} is not possible, {unknown[0]} is not known here; allowed: a folder")
-    return Path(found)
+    expanded = os.path.expanduser(os.path.expandvars(path))
+    if unknown := re.search(r"^~[^/]*|\$\w+|\$\{\w+\}", expanded):
+        raise PflError(f"{key}: {unknown[0]} in {path} is not known here")
+    return Path(expanded)
 
 
 def runs_folder(settings: Settings) -> Path:
@@ -106,8 +107,8 @@ def find_resume(ckpt_path: str, parent: Path) -> Resume:
         raise PflError(f"ckpt_path: '{path}' has no readable checkpoint; allowed: a run folder, a checkpoint, or last")
     if not path.is_file():
         raise PflError(f"ckpt_path: no such file: '{ckpt_path}'; allowed: a run folder, a checkpoint, or last")
-    found = Resume(path, _said(path), None)
-    return found._replace(folder=found.run if _place(path).name == LAST else None)
+    resume = Resume(path, _entries_of_run(path), None)
+    return resume._replace(folder=resume.run if _place(path).name == LAST else None)
 
 
 def settings_along(resume: Resume, **parts: Any) -> dict[str, Any]:
@@ -122,13 +123,16 @@ def settings_along(resume: Resume, **parts: Any) -> dict[str, Any]:
     """
     with refusing(resume.content):
         config = resume.content["config"]
-    known = {key: config[key] for key in ("seed_everything", "model", "data", "percentile_errors") if key in config}
-    _refuse_unsaid({name: part for name, part in known.items() if name not in parts})
-    trainer = {key: value for key, value in config["trainer"].items() if key not in LEFT}
-    rest = {"checkpoint": config["checkpoint"], "trainer": {**trainer, "logger": False}}
-    return {**known, **rest, **parts}
+    sections = ("seed_everything", "model", "data", "percentile_errors")
+    settings = {section: config[section] for section in sections if section in config}
+    _refuse_unserializable({section: part for section, part in settings.items() if section not in parts})
+    settings["checkpoint"] = config["checkpoint"]
+    settings["trainer"] = {key: value for key, value in config["trainer"].items() if key not in OF_PROCESSES}
+    settings["trainer"]["logger"] = False
+    return {**settings, **parts}
 
 
+@strict_parsing()
 def load_method(path: str | PathLike[str], **arguments: Any) -> Method:
     """Load a method from a checkpoint, with its own class, ready to be evaluated or trained further.
 
@@ -145,25 +149,25 @@ def load_method(path: str | PathLike[str], **arguments: Any) -> Method:
     """
     checkpoint = read_checkpoint(path)
     with refusing(checkpoint):
-        said = checkpoint.get("config", checkpoint)["model"]
-        kind = import_object(said["class_path"])
+        settings = checkpoint.get("config", checkpoint)["model"]
+        kind = import_object(settings["class_path"])
         if not (isinstance(kind, type) and issubclass(kind, Method)):
-            raise refusal(checkpoint, f"model: {said['class_path']} is not possible; allowed: a subclass of Method")
-        options = {name: value for name, value in said["init_args"].items() if name not in arguments}
-        _refuse_unsaid({"model": options})
-        parser = CheckpointParser(exit_on_error=False)
+            raise refusal(checkpoint, f"model: must be a subclass of Method, got {settings['class_path']}")
+        options = {name: value for name, value in settings["init_args"].items() if name not in arguments}
+        _refuse_unserializable({"model": options})
+        parser = CheckpointParser()
         parser.add_class_arguments(kind, "model", instantiate=False, fail_untyped=False)
         made = parser.instantiate(parser.parse_object({"model": options}, defaults=False))
-        given = {name: made.model[name] for name in options}
-        method: Method = kind(**given, **arguments)
+        saved_arguments = {name: made.model[name] for name in options}
+        method: Method = kind(**saved_arguments, **arguments)
     method.on_load_checkpoint(checkpoint)
     return method
 
 
-def _refuse_unsaid(settings: Settings) -> None:
+def _refuse_unserializable(settings: Settings) -> None:
     """Refuse settings of a checkpoint that lack an object from Python."""
-    for place in unsaid(settings):
-        key = ".".join(name for name in place if name not in ("class_path", "init_args"))
+    for path in unserializable_keys(settings):
+        key = ".".join(name for name in path if name not in ("class_path", "init_args"))
         allowed = "Run(folder, method=..., data=...), or load_method(path, network=...) with what is missing"
         raise PflError(f"{key} is from Python and not in the checkpoint; allowed: {allowed}")
 
@@ -187,13 +191,14 @@ def refuse_changes(resume: Resume, settings: Settings) -> list[str]:
     Raises:
         PflError: If settings have changed that must stay the same throughout a run; it names them all.
     """
-    before, after = (dict(_comparable(stated(each))) for each in (resume.content["config"], settings))
+    before = dict(_comparable(with_data_defaults(resume.content["config"])))
+    after = dict(_comparable(with_data_defaults(settings)))
     folder = resume.run or resume.checkpoint
     changed = changes(before, after)
-    if refused := outermost([key for key in changed if not key.endswith(HONOURED)]):
-        told = "; ".join("{}: {} in the checkpoint, {} now".format(key, *changed[key]) for key in refused)
+    if refused := outermost([key for key in changed if not key.endswith(MAY_CHANGE)]):
+        reasons = "; ".join("{}: {} in the checkpoint, {} now".format(key, *changed[key]) for key in refused)
         plural = "s" * (len(refused) > 1)
-        raise PflError(f"{told}; keep the old value{plural} for '{folder}', or start a new run")
+        raise PflError(f"{reasons}; keep the old value{plural} for '{folder}', or start a new run")
     return ["{}: {} in the checkpoint, {} from now on".format(key, *change) for key, change in changed.items()]
 
 
@@ -205,12 +210,12 @@ def refuse_stopped(checkpoint: Mapping[str, Any], settings: Settings, callbacks:
     Raises:
         PflError: If training would go on as if nothing had been.
     """
-    then, now = (_early_stopping(each) for each in (checkpoint["config"], settings))
-    lasting = rounds_kept_on_resume(checkpoint, settings["trainer"].get("val_check_interval"))
-    states = checkpoint["callbacks"] if lasting == checkpoint["global_step"] else {}
-    for callback in [each for each in callbacks if isinstance(each, EarlyStopping)]:
+    is_same = _early_stopping(checkpoint["config"]) == _early_stopping(settings)
+    rounds_kept = rounds_kept_on_resume(checkpoint, settings["trainer"].get("val_check_interval"))
+    states = checkpoint["callbacks"] if rounds_kept == checkpoint["global_step"] else {}
+    for callback in [callback for callback in callbacks if isinstance(callback, EarlyStopping)]:
         state = states.get(callback.state_key, {})
-        if state.get("stopping_reason") and then == now and callback.patience <= state["patience"]:
+        if state.get("stopping_reason") and is_same and callback.patience <= state["patience"]:
             raise PflError(
                 f"ckpt_path: EarlyStopping has ended this run after round {checkpoint['global_step']}; allowed: a "
                 "larger trainer.callbacks.patience, or trainer.callbacks without it"
@@ -219,9 +224,10 @@ def refuse_stopped(checkpoint: Mapping[str, Any], settings: Settings, callbacks:
 
 def has_stopped(checkpoint: Mapping[str, Any]) -> bool:
     """Whether ``EarlyStopping`` has ended a run with this checkpoint, or ``OracleDoubling`` has reached its target."""
-    states, counts = checkpoint["callbacks"], rounds_kept_on_resume(checkpoint) == checkpoint["global_step"]
-    ends = [states[key] for key in states if key.startswith(("EarlyStopping", "OracleDoubling"))]
-    return any((counts and state.get("stopping_reason")) or state.get("arrived") for state in ends)
+    keeps_all_rounds = rounds_kept_on_resume(checkpoint) == checkpoint["global_step"]
+    states = checkpoint["callbacks"].items()
+    ends = [state for key, state in states if key.startswith(("EarlyStopping", "OracleDoubling"))]
+    return any((keeps_all_rounds and state.get("stopping_reason")) or state.get("arrived") for state in ends)
 
 
 def _early_stopping(settings: Settings) -> list[Any]:
@@ -229,27 +235,13 @@ def _early_stopping(settings: Settings) -> list[Any]:
     return [callback.get("init_args") for name, callback in callbacks if name == "EarlyStopping"]
 
 
-def plain(parser: ArgumentParser, config: Namespace) -> dict[str, Any]:
-    """Parsed settings as numbers, strings, lists and mappings, as a settings file has them.
-
-    Args:
-        parser: What parsed them.
-        config: The settings.
-
-    Returns:
-        Nested settings with every null, which need not be the default.
-    """
-    settings: dict[str, Any] = yaml.safe_load(parser.dump(config, skip_unset=False, skip_validation=True))
-    return settings
-
-
-def stated(settings: Settings) -> dict[str, Any]:
-    """Settings in which what a data set takes for arguments that are null stands as if it had been given."""
+def with_data_defaults(settings: Settings) -> dict[str, Any]:
+    """Settings in which arguments of the data set that are null have the values that it uses for them."""
     data = settings["data"]
-    usual = getattr(import_object(data["class_path"]), "usual", dict[str, Any])()
-    given = {name: value for name, value in data["init_args"].items() if value is not None}
-    said = {name: usual_recipe(value) if isinstance(value, type) else value for name, value in usual.items()}
-    return {**settings, "data": {**data, "init_args": {**data["init_args"], **said, **given}}}
+    defaults = getattr(import_object(data["class_path"]), "usual", dict[str, Any])()
+    values = {name: default_settings(value) if isinstance(value, type) else value for name, value in defaults.items()}
+    values |= {name: value for name, value in data["init_args"].items() if value is not None}
+    return {**settings, "data": {**data, "init_args": {**data["init_args"], **values}}}
 
 
 def _newest(folder: Path) -> Resume | None:
@@ -257,14 +249,14 @@ def _newest(folder: Path) -> Resume | None:
         path = folder / CHECKPOINTS / name
         if path.is_file():
             try:
-                return Resume(path, _said(path), folder)
+                return Resume(path, _entries_of_run(path), folder)
             except DamagedError:
                 warnings.warn(f"'{path}' is damaged; falling back to the checkpoint before it", stacklevel=2)
     return None
 
 
-def _said(path: Path) -> dict[str, Any]:
-    return {name: entry for name, entry in read_checkpoint(path).items() if name in SAID}
+def _entries_of_run(path: Path) -> dict[str, Any]:
+    return {name: entry for name, entry in read_checkpoint(path).items() if name in ENTRIES}
 
 
 def _comparable(settings: Settings) -> Iterator[tuple[str, Any]]:

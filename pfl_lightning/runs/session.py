@@ -4,7 +4,7 @@ import logging
 import signal
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -27,12 +27,12 @@ from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.data.reading import loading_status
 from pfl_lightning.errors import NOISE, PflError, one_line, printable
 from pfl_lightning.federation.checkpoints import refusing
-from pfl_lightning.methods import Method
 from pfl_lightning.report.run_files import CLIENTS, CONFIG, LABEL, METRICS
 from pfl_lightning.runs.folders import LOCK, RunFolder, new_folder
 from pfl_lightning.runs.loggers import begin, end, loggers_of
-from pfl_lightning.runs.resume import Resume, refuse_changes, refuse_stopped, runs_folder, stated
-from pfl_lightning.runs.trainer_options import check_accelerator, check_callbacks, check_settings
+from pfl_lightning.runs.resume import Resume, refuse_changes, refuse_stopped, runs_folder, with_data_defaults
+from pfl_lightning.runs.run_settings import RunParts
+from pfl_lightning.runs.trainer_options import check_accelerator, check_callbacks
 from pfl_lightning.score_kind import HEADLINED, headline
 
 Command = Literal["fit", "validate", "test"]
@@ -47,12 +47,7 @@ class Session(pl.Callback):
 
     Args:
         command: Which of them.
-        method: The method, which is not built yet.
-        data: The data set.
-        settings: All settings of the run, as plain values.
-        options: Options of the trainer.
-        callbacks: The user's callbacks.
-        usual: Those of every run that have options.
+        parts: What the run is made of.
         resume: The checkpoint that the run begins with.
         speaks: Whether it says what it does, and what came of it.
         verbose: Whether it says how, too.
@@ -69,42 +64,56 @@ class Session(pl.Callback):
     def __init__(
         self,
         command: Command,
-        method: Method,
-        data: FederatedDataModule,
-        settings: dict[str, Any],
-        options: Mapping[str, Any],
-        callbacks: Sequence[pl.Callback],
-        usual: Sequence[pl.Callback],
+        parts: RunParts,
         resume: Resume | None = None,
         speaks: bool = False,
         verbose: bool = False,
     ) -> None:
-        check_settings(settings)
-        check_accelerator(settings["trainer"]["accelerator"])
-        self.command, self.method, self.data, self.settings = command, method, data, settings
-        self.resume, self.speaks, self.logger = resume, speaks, options.get("logger")
-        self.trains, self.shows = command == "fit", options.get("enable_progress_bar") is not False
-        self.keeps = self.trains and not options.get("fast_dev_run")
+        check_accelerator(parts.settings["trainer"]["accelerator"])
+        self.command = command
+        self.method = parts.method
+        self.data = parts.data
+        self.settings = parts.settings
+        self.resume = resume
+        self.speaks = speaks
+        self.logger = parts.trainer.get("logger")
+        self.trains = command == "fit"
+        self.shows_progress = parts.trainer.get("enable_progress_bar") is not False
+        self.writes_folder = self.trains and not parts.trainer.get("fast_dev_run")
         self.run_folder: Path | None = None
-        self.fingerprint, self.open = "", ExitStack()
-        check_callbacks(callbacks, self.shows)
+        self.fingerprint = ""
+        self.open_resources = ExitStack()
+        check_callbacks(parts.callbacks, self.shows_progress)
         if resume:
             with refusing(resume.content):
-                self._check_resume(resume, callbacks)
-        self.table, self.metrics = EvaluationTable(resume and resume.run), MetricsTable()
-        own: list[pl.Callback] = [self, CheckMonitors(), *([] if self.trains else [self.table])]
-        if self.keeps and self.logger is not False:
-            own.insert(1, self.metrics)
-        shown: list[pl.Callback] = [RunSummary(verbose)] if speaks else []
-        if self.shows and not any(isinstance(callback, ProgressBar) for callback in callbacks):
-            shown.append(RoundProgressBar())
-        every = [*own, *callbacks, EvaluateStartAndEnd(), RunFigures(), *shown, *usual]
-        given = {"logger": False, "callbacks": every, "default_root_dir": runs_folder(settings)}
+                self._check_resume(resume, parts.callbacks)
+        self.table = EvaluationTable(resume and resume.run)
+        self.metrics = MetricsTable()
+        fixed = {
+            "logger": False,
+            "callbacks": self._callbacks(parts, verbose),
+            "default_root_dir": runs_folder(self.settings),
+        }
         try:
-            self.trainer = pl.Trainer(**{**options, **given})
+            self.trainer = pl.Trainer(**{**parts.trainer, **fixed})
         except Exception as error:  # whatever Lightning raises about its options
             raise PflError(f"trainer: {one_line(error)}") from error
-        self.profiles_here = self.trainer.profiler.dirpath is None  # type: ignore[attr-defined]
+        self.profiles_in_folder = self.trainer.profiler.dirpath is None  # type: ignore[attr-defined]
+
+    def _callbacks(self, parts: RunParts, verbose: bool) -> list[pl.Callback]:
+        """The callbacks of the trainer, in the order in which they act."""
+        callbacks: list[pl.Callback] = [self]
+        if self.writes_folder and self.logger is not False:
+            callbacks.append(self.metrics)
+        callbacks.append(CheckMonitors())
+        if not self.trains:
+            callbacks.append(self.table)
+        callbacks += [*parts.callbacks, EvaluateStartAndEnd(), RunFigures()]
+        if self.speaks:
+            callbacks.append(RunSummary(verbose))
+        if self.shows_progress and not any(isinstance(callback, ProgressBar) for callback in parts.callbacks):
+            callbacks.append(RoundProgressBar())
+        return [*callbacks, parts.percentile_errors, parts.checkpoint]
 
     def run(self) -> None:
         """Train or evaluate.
@@ -115,13 +124,13 @@ class Session(pl.Callback):
         """
         path = self.resume and self.resume.checkpoint
         evaluation = {} if self.trains else {"verbose": False}
-        with self.open, silence_writer_threads():
+        with self.open_resources, silence_writer_threads():
             if self.trainer.world_size > 1 and self.trainer.num_nodes == 1 and not self._was_started():
                 self.meeting = processes.meet_here()
             pl.seed_everything(self.settings["seed_everything"], workers=True)
             if self.trainer.world_size == 1:  # otherwise the processes are not there yet
-                shows = self.shows and self.speaks
-                with loading_status(type(self.data).__name__) if shows else nullcontext():
+                is_shown = self.shows_progress and self.speaks
+                with loading_status(type(self.data).__name__) if is_shown else nullcontext():
                     self.data.setup(self.command)
             before = signal.getsignal(signal.SIGINT)
             try:
@@ -179,7 +188,7 @@ class Session(pl.Callback):
             for name in monitored(trainer.callbacks):  # type: ignore[attr-defined]
                 key = "checkpoint" if name == self.settings["checkpoint"]["monitor"] else "trainer.callbacks"
                 check_monitor(f"{key}.monitor", name, self.method, data)
-            if self.keeps:
+            if self.writes_folder:
                 self._open_folder(trainer)
 
     def _open_folder(self, trainer: pl.Trainer) -> None:
@@ -187,7 +196,7 @@ class Session(pl.Callback):
         resume, path, refused = self.resume, None, None
         if trainer.is_global_zero:
             try:
-                path = self.open.enter_context(self._find_folder()).path
+                path = self.open_resources.enter_context(self._find_folder()).path
                 for table in (METRICS, CLIENTS):
                     RoundCsv(path / table).read(resume.content["global_step"] if resume else 0)
             except PflError as error:  # the others wait to hear of it
@@ -199,8 +208,8 @@ class Session(pl.Callback):
         self.metrics.open(self.run_folder)
         lasting = resume and rounds_kept_on_resume(resume.content, trainer.val_check_interval)
         trainer.loggers = loggers_of(self.logger, self.metrics, lasting)
-        self.open.callback(end, trainer.loggers)
-        if self.profiles_here:
+        self.open_resources.callback(end, trainer.loggers)
+        if self.profiles_in_folder:
             trainer.profiler.dirpath = path  # type: ignore[attr-defined]
 
     def _find_folder(self) -> RunFolder:
@@ -228,7 +237,7 @@ class Session(pl.Callback):
 
     def _write(self, trainer: pl.Trainer) -> None:
         if self.run_folder is not None and trainer.is_global_zero:
-            is_new, text = not continues(trainer), yaml.safe_dump(stated(self.settings), sort_keys=False)
+            is_new, text = not continues(trainer), yaml.safe_dump(with_data_defaults(self.settings), sort_keys=False)
             files.write_text(text, self.run_folder / CONFIG)
             files.write_text(yaml.safe_dump(label_of(trainer)._asdict()), self.run_folder / LABEL)
             begin(trainer.loggers, self.settings, self.run_folder, is_new)

@@ -111,6 +111,17 @@ def check_accelerator(accelerator: Any) -> None:
         raise PflError(f"trainer.accelerator: {accelerator} is not possible on this machine; allowed: {allowed}")
 
 
+def refuse_several_processes(settings: Mapping[str, Any], command: str) -> None:
+    """Refuse several processes in a program, since the others would not run the same program.
+
+    Raises:
+        PflError: If the settings ask for them.
+    """
+    for option in ("devices", "num_nodes"):
+        if str(count := settings["trainer"][option]) != "1":
+            raise PflError(f"trainer.{option}: must be 1 in a program, got {count}; use pfl {command} for more")
+
+
 def check_callbacks(callbacks: Sequence[pl.Callback], bar: bool) -> None:
     """Refuse callbacks that every run has, that cannot work with rounds, or that are there twice.
 

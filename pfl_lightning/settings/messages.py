@@ -7,12 +7,15 @@ innermost key with the lines about it.
 
 import difflib
 import re
+import traceback
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from pfl_lightning import bounds
-from pfl_lightning.imports import import_object
-from pfl_lightning.settings.parser import options_of
-from pfl_lightning.settings.registry import KINDS, choices, meant
+from pfl_lightning.errors import one_line
+from pfl_lightning.imports import import_object, is_user_file
+from pfl_lightning.settings.objects import options_of
+from pfl_lightning.settings.registry import choices, user_classes_named
 from pfl_lightning.settings.shipped_files import configs
 from pfl_lightning.settings.values import class_name, shown_class
 
@@ -51,7 +54,7 @@ _BESIDE_CLASSES = {"null", "a list", "true or false"}  # what options that take 
 _NETWORKS = "the import path of a torch module, or of a function of yours or torchvision's annotated to return one"
 _OWN = {"network": [_NETWORKS]}
 _LOGGERS = "CSVLogger", "MLFlowLogger", "TensorBoardLogger", "WandbLogger"
-_DASHES = "\u2013\u2014\u2212"  # what word processors make of hyphens
+MORE = "(PFL_DEBUG=1 shows the traceback)"
 
 
 def explain(message: str, options: Iterable[str] = ()) -> str:
@@ -70,103 +73,122 @@ def explain(message: str, options: Iterable[str] = ()) -> str:
         what = wrong[1] or "an empty file"
         return f"config: {what} is not possible; allowed: settings by their names, such as model: FedAvg"
     if wrong := re.match(r"unrecognized arguments: (\S+?)(?:[\s=]|$)", message):
-        return f"{wrong[1]}: no such option{nearest(wrong[1], options)}" if wrong[1][0] == "-" else _lost(wrong[1])
+        if not wrong[1].startswith("-"):
+            return f"{wrong[1]}: the option before it is missing"
+        return f"{wrong[1]}: no such option{nearest(wrong[1], options)}"
     if wrong := re.search(r"(?:Group '(\w+)' does not accept option|^Option) '([\w.]+?)(?:\.class_path)?'", message):
         key = ".".join(filter(None, wrong.groups()))  # in a file
         return f"{key}: no such option{nearest(key, [name.removeprefix('--') for name in options])}"
     if wrong := re.match(r"the following arguments are required: (.+)", message):
         names = [f"--{name}" if f"--{name}" in options else name for name in wrong[1].split(", ")]
         return f"{', '.join(names)}: a value is missing"
-    if not (found := list(_problems(message))):
+    problems = list(_problems(message))
+    if not problems:
         return " ".join(re.sub(r"Call to compute_fn of link .* failed: ", "", message).split())
-    key = max((key for key, _ in found), key=lambda key: key.count("."))
-    return _problem(key, [text for other, text in found if other == key])
+    innermost = max((key for key, _ in problems), key=lambda key: key.count("."))
+    return _problem(innermost, [text for key, text in problems if key == innermost])
 
 
-def _lost(word: str) -> str:
-    """What is wrong with a word that no option takes, such as the name of a method."""
-    if word[0] in _DASHES:
-        return f"{word}: a dash is no hyphen; write --{word.lstrip(f'-{_DASHES}')}"
-    known = {"--config": configs(), **{kind.option: choices()[kind.option_name] for kind in KINDS.values()}}
-    option = "--config" if word.endswith(".yaml") else next((name for name in known if word in known[name]), "")
-    return f"{word}: the option before it is missing{f'; write {option} {word}' if option else ''}"
+def blame(error: BaseException | None) -> str:
+    """Where a file of the user's own has raised an error, or what it was caused by, or called what has.
+
+    Returns:
+        File, line and error, such as ``my_method.py, line 12, in local: KeyError: 'x'``; empty if no such file did.
+    """
+    while error is not None:
+        places = [(frame.filename, frame.lineno, frame.name) for frame in traceback.extract_tb(error.__traceback__)]
+        if isinstance(error, SyntaxError):
+            places.append((error.filename or "", error.lineno, "<module>"))
+        if places_in_user_files := [place for place in places if is_user_file(Path(place[0]))]:
+            file, line, function = places_in_user_files[-1]
+            path = Path(file).resolve()
+            shown_path = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+            where = "" if function == "<module>" else f", in {function}"
+            kind = "" if isinstance(error, ImportError) else f"{type(error).__name__}: "
+            message = error.msg if isinstance(error, SyntaxError) else one_line(error)
+            return f"{shown_path}, line {line}{where}: {kind}{message} {MORE}"
+        error = error.__cause__ or error.__context__
+    return ""
 
 
 def _problems(message: str) -> Iterator[tuple[str, str]]:
     """The lines of a tree of errors, each with the key of the option that it is about."""
-    opened: list[tuple[int, str]] = []  # the indent and the key of each option that is open
+    parents: list[tuple[int, str]] = []  # the indent and the key of each option that is open
     for line in message.splitlines():
-        if not (text := line.strip(" -")):
+        text = line.strip(" -")
+        if not text:
             continue
         indent = len(line) - len(line.lstrip(" -"))
-        opened = [(start, key) for start, key in opened if start <= indent]
-        while key := _KEY.match(text):
-            if key[1] not in [known for _, known in opened[-1:]]:  # an option with options of its own is named twice
-                opened.append((indent, key[1]))
-            text = key[2]
-        if text and opened:
-            yield ".".join(key for _, key in opened), text
+        parents = [(start, key) for start, key in parents if start <= indent]
+        while match := _KEY.match(text):
+            if match[1] not in [key for _, key in parents[-1:]]:  # an option with options of its own is named twice
+                parents.append((indent, match[1]))
+            text = match[2]
+        if text and parents:
+            yield ".".join(key for _, key in parents), text
 
 
 def _problem(key: str, texts: list[str]) -> str:
     """What is wrong with an option, given the lines about it."""
-    name = key.rpartition(".")[2]
-    known = choices().get(name, {})
-    path = next(_found(_OWNER, texts), "")
-    owner, kind = class_name(path), import_object(path)
+    path = next(_captures(_OWNER, texts), "")
     see = f"see --{key}.help {shown_class(path)}".rstrip()
-    if option := next(_found(_NO_OPTION, texts), ""):
+    if option := next(_captures(_NO_OPTION, texts), ""):
         if option == "class_path":
             return f"{key}: options beside class_path are not possible; allowed: below init_args"
-        near = nearest(option, options_of(kind)) if isinstance(kind, type) else ""
-        return f"{key}.{option}: {owner} has no such option{near}; {see}"
-    if missing := next(_found(_MISSING, texts), ""):
+        owner = import_object(path)
+        suggestion = nearest(option, options_of(owner)) if isinstance(owner, type) else ""
+        return f"{key}.{option}: {class_name(path)} has no such option{suggestion}; {see}"
+    if missing := next(_captures(_MISSING, texts), ""):
         return f"{key}.{missing}: a value is missing; {see}"
-    given = next((value for pattern in _VALUES for value in _found(pattern, texts)), "").strip("'")
-    given = "null" if given in ("None", "NoneType") else given
+    value = next((value for pattern in _VALUES for value in _captures(pattern, texts)), "").strip("'")
+    value = "null" if value in ("None", "NoneType") else value
     allowed = list(dict.fromkeys(filter(None, map(_allowed, texts))))
     if any(map(_NO_CLASS.search, texts)) and {*allowed} <= _BESIDE_CLASSES:
-        reason = next((f": {reason}" for reason in _found(_REASON, texts)), "")
-        names = sorted(known) or [each for each in _LOGGERS if name == "logger"]
-        kinds = ", ".join(names) or "the import path of a class"
-        yours = [each for each in meant(given, name) if each != given]
-        near = _variant(key, given) or nearest(given, yours, cutoff=0)
-        near = near or nearest(given, {*(() if reason else names)} - {given})
-        said = f"{given} is not possible{reason}{near}" if given else "a class is missing, which comes first"
-        return f"{key}: {said}; allowed: {', or '.join([kinds, *allowed, *_OWN.get(name, ())])}"
-    if allowed and given:
-        return f"{key}: {given} is not possible; allowed: {', or '.join(allowed)}"
+        return _wrong_class(key, value, allowed, next(_captures(_REASON, texts), ""))
+    if allowed and value:
+        return f"{key}: {value} is not possible; allowed: {', or '.join(allowed)}"
     return f"{key}: {' '.join(texts)}"
 
 
-def _variant(key: str, name: str) -> str:
-    """What to write for a method that is no class but settings of another, such as FedAdam; empty if it is none."""
-    file = f"methods/{name.lower()}"
-    classes = {word.lower() for word in choices()["model"]}
-    return f"; write --config {file}" if key == "model" and file in configs() and name.lower() not in classes else ""
+def _wrong_class(key: str, value: str, allowed: list[str], reason: str) -> str:
+    """What is wrong with an option that takes a class, and perhaps other values."""
+    option = key.rpartition(".")[2]
+    names = sorted(choices().get(option, _LOGGERS if option == "logger" else ()))
+    lists = [", ".join(names) or "the import path of a class", *allowed, *_OWN.get(option, ())]
+    if not value:
+        return f"{key}: a class is missing, which comes first; allowed: {', or '.join(lists)}"
+    file = f"methods/{value.lower()}"
+    if option == "model" and file in configs() and value.lower() not in map(str.lower, names):
+        suggestion = f"; write --config {file}"  # no class, but settings of one, such as FedAdam
+    else:
+        suggestion = nearest(value, {*user_classes_named(value, option)} - {value}, cutoff=0)
+        suggestion = suggestion or nearest(value, {*(() if reason else names)} - {value})
+    because = f": {reason}" if reason else ""
+    return f"{key}: {value} is not possible{because}{suggestion}; allowed: {', or '.join(lists)}"
 
 
 def _allowed(text: str) -> str:
     """What a line says would be possible, in words; empty if it says nothing of it."""
     if text.startswith("Unable to load config"):
         return "the options below this key"
-    if not (said := _EXPECTED.match(text)):
+    expected = _EXPECTED.match(text)
+    if not expected:
         return ""
-    if said[1].startswith("Literal["):
-        return said[1].removeprefix("Literal[").removesuffix("]")
-    return _WORDS.get(said[1]) or said[1].replace("tuple with", "a list of")
+    if expected[1].startswith("Literal["):
+        return expected[1].removeprefix("Literal[").removesuffix("]")
+    return _WORDS.get(expected[1]) or expected[1].replace("tuple with", "a list of")
 
 
-def _found(pattern: re.Pattern[str], texts: list[str]) -> Iterator[str]:
+def _captures(pattern: re.Pattern[str], texts: list[str]) -> Iterator[str]:
     """What a pattern captures in each line."""
     for text in texts:
-        if captured := pattern.search(text):
-            yield next(filter(None, captured.groups()), "")
+        if match := pattern.search(text):
+            yield next(filter(None, match.groups()), "")
 
 
-def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
-    """A question for the known name that is part of a wrong one, or most like it, in any case; empty if none is."""
-    names = {each.lower(): each for each in known}
-    parts = [each for each in names if each in name.lower().split("_")]
-    near = parts or difflib.get_close_matches(name.lower(), names, n=1, cutoff=cutoff)
-    return f"; did you mean {names[near[0]]}?" if near else ""
+def nearest(name: str, names: Iterable[str], cutoff: float = 0.5) -> str:
+    """A question for the name that is part of a wrong one, or most like it, in any case; empty if none is."""
+    by_lower_case = {known.lower(): known for known in names}
+    parts = [lower for lower in by_lower_case if lower in name.lower().split("_")]
+    matches = parts or difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=cutoff)
+    return f"; did you mean {by_lower_case[matches[0]]}?" if matches else ""

@@ -1,14 +1,15 @@
-"""A parser of settings that a stranger may have written.
+"""The parser of settings, which may be a stranger's.
 
-They name classes to import, or functions that make networks, and call nothing else.
+They name classes, or functions that make networks, and call nothing else.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterator
-from functools import cache, partial
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 from jsonargparse import (
@@ -20,58 +21,88 @@ from jsonargparse import (
     set_loader,
     set_parsing_settings,
 )
+from jsonargparse._common import parsing_settings  # there is no public way to read them, so as to restore them
 
+from pfl_lightning.errors import PflError, SettingsError
 from pfl_lightning.imports import import_object, import_path, is_torchvision, makes_network
+from pfl_lightning.settings.messages import blame, explain
+from pfl_lightning.settings.shipped_files import with_config_files
 
-# a null that was given differs from an option that was not given, so the parser checks it against the option's type;
-# where a type admits anything, a class stays a mere mapping
-set_parsing_settings(unset_sentinel=True, instantiate_subclass_spec_in_any=False)
-
-_UNSET = "==UNSET=="  # as the parser writes it
-_LARGEST = 100_000  # values in a text of settings
-_load_yaml = get_loader("yaml")
-_NODES = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+MODE = "pfl"  # the name under which jsonargparse knows our loader
+MAX_VALUES = 100_000  # in a text of settings
+UNSET_TEXT = "==UNSET=="  # as jsonargparse writes it
+yaml_loader = get_loader("yaml")
+NODE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def _load(text: str) -> Any:
-    """Settings as plain values.
+@contextmanager
+def strict_parsing() -> Iterator[None]:
+    """Parse settings strictly in this block or function; jsonargparse has one such state for the whole process.
 
-    Raises:
-        YAMLError: If the text holds itself, or its aliases make it too long to ever be read, or a key is there twice.
+    A null that was given then differs from an option that was not given, so that it is checked against the option's
+    type; and where a type admits anything, the settings of a class stay a mapping.
     """
-    nodes, counted = [yaml.compose(text, _NODES)], 0
-    while nodes:
-        node, counted = nodes.pop(), counted + 1
-        if isinstance(node, yaml.MappingNode):
-            keys = Counter(str(key.value) for key, _ in node.value)
-            if twice := [key for key, count in keys.items() if count > 1]:
-                line = node.start_mark.line + 1
-                raise yaml.YAMLError(f"{twice[0]} is there twice in what begins in line {line}; allowed: once")
-            nodes += [value for _, value in node.value]
-        elif isinstance(node, yaml.SequenceNode):
-            nodes += node.value
-        if counted + len(nodes) > _LARGEST:
-            raise yaml.YAMLError(f"more than {_LARGEST:,} values, or an alias within its own anchor")
-    return _load_yaml(text)
+    before = dict(parsing_settings)
+    set_parsing_settings(unset_sentinel=True, instantiate_subclass_spec_in_any=False)
+    try:
+        yield
+    finally:
+        parsing_settings.update(before)
 
 
-set_loader("yaml", _load, exceptions=(yaml.YAMLError,))
+class SettingsParser(ArgumentParser):
+    """Refuses null for an option that is never null, and functions in place of classes; errors are one line."""
 
-
-class StrictParser(ArgumentParser):
-    """Refuses null for an option that is never null, and functions in place of classes."""
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(
+            *args, **{"allow_abbrev": False, "usage": "pfl COMMAND [options]", "parser_mode": MODE, **kwargs}
+        )
 
     def parse_args(self, args: Any = (), *others: Any, **kwargs: Any) -> Any:
-        """Parse arguments; a null for an option of an option arrives here under its Python name."""
-        words = [re.sub("=None$", "=null", word) for word in args]
-        return super().parse_args(list(_with_options(words)), *others, **kwargs)
+        """Parse arguments; settings files may be given by their names in the package.
+
+        Raises:
+            SettingsError: If one is wrong, or was given to a class before another class was chosen that lacks it.
+        """
+        words = [re.sub("=None$", "=null", word) for word in with_config_files(args)]  # a null inside of an option
+        try:
+            settings = super().parse_args(list(_with_class_paths(words)), *others, **kwargs)
+        except OverflowError as error:  # of a number with hundreds of digits
+            self.error(str(error), error)
+        for key, name in _given_before_their_class(words):
+            chosen = settings.get(key)
+            if isinstance(chosen, Namespace) and "class_path" in chosen and name not in chosen.get("init_args", {}):
+                kind = chosen.class_path.rpartition(".")[2]
+                raise SettingsError(f"{key}.{name}: {kind} has no such option")
+        return settings
+
+    def parse_path(self, cfg_path: Any, *others: Any, **kwargs: Any) -> Any:
+        """Parse a settings file, which errors name."""
+        try:
+            return super().parse_path(cfg_path, *others, **kwargs)
+        except SettingsError as error:
+            raise SettingsError(f"{error} (in {cfg_path})") from error
+        except (ValueError, OverflowError) as error:  # no text, or no number
+            raise SettingsError(f"Problems parsing config: {error} (in {cfg_path})") from error
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        """Raise a ``SettingsError`` of one line; a parser of a class's options says all that this line is made of."""
+        if not self.exit_on_error:
+            super().error(message, ex)
+        if isinstance(ex, PflError):
+            raise SettingsError(str(ex)) from ex
+        raise SettingsError(blame(ex) or explain(message, self.options())) from ex
+
+    def options(self) -> list[str]:
+        """Every option of this parser, such as ``--trainer.max_steps``."""
+        return [option for action in self._actions for option in action.option_strings]
 
     def dump(self, namespace: Namespace, *others: Any, **kwargs: Any) -> str:
-        """Settings as text; an option that has no value, though it needs one, is null."""
-        given = namespace.clone()
-        for key in [key for key, value in given.items() if value is None]:
-            given[key] = Unset
-        return str(super().dump(given, *others, **kwargs)).replace(_UNSET, "null")
+        """Settings as YAML; an option that needs a value and has none is null."""
+        namespace = namespace.clone()
+        for key in [key for key, value in namespace.items() if value is None]:
+            namespace[key] = Unset
+        return str(super().dump(namespace, *others, **{"format": "yaml", **kwargs})).replace(UNSET_TEXT, "null")
 
     def add_subclass_arguments(self, *args: Any, **kwargs: Any) -> None:
         """Add the options of a class to choose, which must not be null."""
@@ -102,14 +133,14 @@ class StrictParser(ArgumentParser):
     def add_function_arguments(self, function: Any, *others: Any, **kwargs: Any) -> list[str]:
         """Add the options of a function that makes a network; the parser asks for those of all that it would call.
 
-        The settings then give the function with these options, to be called with what comes from the data set.
+        The settings then give a ``partial`` of it with these options, to be called with what comes from the data set.
 
         Raises:
             ImportError: If it is another function.
         """
         if not self.may_call(function):
             raise ImportError(f"Import path {import_path(function)} is not a subclass")
-        add_instantiator(_later, function, subclasses=False)  # type: ignore[arg-type]
+        add_instantiator(partial, function, subclasses=False)  # type: ignore[arg-type]
         return super().add_function_arguments(function, *others, **{**kwargs, "skip": {"input_shape", "num_classes"}})
 
     def may_call(self, function: Any) -> bool:
@@ -117,29 +148,53 @@ class StrictParser(ArgumentParser):
         return makes_network(function)
 
 
-class CheckpointParser(StrictParser):
-    """Parses what a checkpoint says, which names no functions but those of torchvision."""
+class CheckpointParser(SettingsParser):
+    """Parses the settings in a checkpoint, which name no functions but those of torchvision."""
 
     def may_call(self, function: Any) -> bool:
         """Whether a checkpoint may name a function: one of torchvision that makes a network."""
         return makes_network(function) and is_torchvision(function)
 
 
-def _later(function: Any, **options: Any) -> Any:
-    """A function with its options, which is called with what comes from the data set."""
-    return partial(function, **options)
+def load_settings(text: str) -> Any:
+    """Read YAML as plain values.
+
+    Raises:
+        YAMLError: If the text holds itself, or its aliases make it too long to ever be read, or a key is there twice.
+    """
+    nodes = [yaml.compose(text, NODE_LOADER)]
+    count = 0
+    while nodes:
+        node = nodes.pop()
+        count += 1
+        if isinstance(node, yaml.MappingNode):
+            keys = Counter(str(key.value) for key, _ in node.value)
+            if repeated := [key for key, times in keys.items() if times > 1]:
+                line = node.start_mark.line + 1
+                raise yaml.YAMLError(f"{repeated[0]} is there twice in what begins in line {line}")
+            nodes += [value for _, value in node.value]
+        elif isinstance(node, yaml.SequenceNode):
+            nodes += node.value
+        if count + len(nodes) > MAX_VALUES:
+            raise yaml.YAMLError(f"more than {MAX_VALUES:,} values, or an alias within its own anchor")
+    return yaml_loader(text)
 
 
-def _with_options(words: list[str]) -> Iterator[str]:
+set_loader(MODE, load_settings, exceptions=(yaml.YAMLError,))
+
+
+def _with_class_paths(words: Sequence[str]) -> Iterator[str]:
     """Arguments in which a function that makes a network is given as a class is, so that it can have options."""
     for word, following in pairwise([*words, ""]):
-        option, given, value = word.partition("=")
-        is_function = option.endswith(".network") and makes_network(import_object(value if given else following))
-        yield f"{option}.class_path{given}{value}" if is_function else word
+        option, equals, value = word.partition("=")
+        is_function = option.endswith(".network") and makes_network(import_object(value if equals else following))
+        yield f"{option}.class_path{equals}{value}" if is_function else word
 
 
-@cache
-def options_of(kind: Any) -> list[str]:
-    """The arguments that a class takes, with those that it passes on to its bases."""
-    names: list[str] = ArgumentParser().add_class_arguments(kind, fail_untyped=False)
-    return names
+def _given_before_their_class(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Keys of classes that are chosen after an option of theirs was given, and the name of that option."""
+    options = [word.partition("=")[0] for word in words]
+    for place, option in enumerate(options):
+        for dot in re.finditer(r"\.", option):
+            if option[: dot.start()] in options[place + 1 :]:
+                yield option[2 : dot.start()], option[dot.end() :].partition(".")[0]

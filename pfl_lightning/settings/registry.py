@@ -5,6 +5,7 @@ Names and docstrings are read from the source: an import would run a stranger's 
 
 import ast
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -47,40 +48,39 @@ IN_EVERY_RUN = {  # callbacks that no setting has to name
 Classes = dict[str, ast.ClassDef]
 
 
-class Found(NamedTuple):
-    """A class: its name as settings take it, the first line of its docstring, and the file if it is not ours."""
+class Choice(NamedTuple):
+    """A class: its name as settings take it, the first line of its docstring, and the file if it is the user's."""
 
     name: str
     line: str
     file: str = ""
 
 
-def ours(kind: Kind) -> list[Found]:
+def package_classes(kind: Kind) -> list[Choice]:
     """The classes of a kind that the package offers, by name."""
     classes = _classes((PACKAGE / kind.room).rglob("*.py"))
     exported = _exported(PACKAGE / kind.room / "__init__.py") - IN_EVERY_RUN
-    names = sorted(
-        (name for name in exported if name in classes and _is_kind(classes[name], kind, classes)), key=str.casefold
-    )
-    return [Found(name, _first_line(classes[name])) for name in names]
+    names = [name for name in exported if name in classes and _is_kind(classes[name], kind, classes)]
+    return [Choice(name, _first_line(classes[name])) for name in sorted(names, key=str.casefold)]
 
 
-def theirs(kind: Kind, folder: Path) -> Iterator[Found]:
+def user_classes(kind: Kind, folder: Path) -> Iterator[Choice]:
     """The classes of a kind in the files of a folder that a setting can name, such as ``my_method.MyMethod``."""
-    package = _classes((PACKAGE / kind.room).rglob("*.py"))
     files = {path: _classes([path]) for path in sorted(folder.glob("*.py")) if path.stem.isidentifier()}
-    known = {name: node for classes in files.values() for name, node in classes.items()} | package
+    bases = _classes((PACKAGE / kind.room).rglob("*.py"))
+    for classes in files.values():
+        bases = classes | bases
     for path, classes in files.items():
         for name, node in classes.items():
-            if not name.startswith("_") and _is_kind(node, kind, known):
-                yield Found(f"{path.stem}.{name}", _first_line(node), path.name)
+            if not name.startswith("_") and _is_kind(node, kind, bases):
+                yield Choice(f"{path.stem}.{name}", _first_line(node), path.name)
 
 
-def meant(word: str, option: str) -> list[str]:
+def user_classes_named(word: str, option: str) -> list[str]:
     """The classes in the working folder that a wrong word for an option may mean: it names the file, or the class."""
     kinds = [kind for kind in KINDS.values() if kind.option_name == option]
     words = {*word.removesuffix(".py").split(".")}
-    return [each.name for kind in kinds for each in theirs(kind, Path()) if words & {*each.name.split(".")}]
+    return [choice.name for kind in kinds for choice in user_classes(kind, Path()) if words & {*choice.name.split(".")}]
 
 
 @cache
@@ -88,21 +88,19 @@ def choices() -> dict[str, dict[str, Any]]:
     """The package's classes of each kind by name; the kinds by the last part of their option, such as ``network``."""
     rooms = {kind.room: import_module(f"pfl_lightning.{kind.room}") for kind in KINDS.values()}
     return {
-        kind.option_name: {found.name: getattr(rooms[kind.room], found.name) for found in ours(kind)}
+        kind.option_name: {choice.name: getattr(rooms[kind.room], choice.name) for choice in package_classes(kind)}
         for kind in KINDS.values()
     }
 
 
 def _classes(paths: Iterable[Path]) -> Classes:
     """The classes of files, by name; a file that cannot be read, or is not Python, has none."""
-    found: Classes = {}
+    classes: Classes = {}
     for path in paths:
-        try:
+        with suppress(OSError, SyntaxError, ValueError):
             body = ast.parse(path.read_bytes()).body
-        except (OSError, SyntaxError, ValueError):
-            continue
-        found |= {node.name: node for node in body if isinstance(node, ast.ClassDef)}
-    return found
+            classes |= {node.name: node for node in body if isinstance(node, ast.ClassDef)}
+    return classes
 
 
 def _is_kind(node: ast.ClassDef, kind: Kind, classes: Classes) -> bool:
@@ -110,24 +108,28 @@ def _is_kind(node: ast.ClassDef, kind: Kind, classes: Classes) -> bool:
     bases = _bases(node, classes)
     if not ({kind.base, *OTHER_BASES.get(kind.base, ())} & {*bases}):
         return False
-    body = [*node.body, *(each for base in bases if base in classes for each in classes[base].body)]
-    functions = [each for each in body if isinstance(each, ast.FunctionDef)]
-    abstract = {each.name for each in functions if "abstractmethod" in map(_last, each.decorator_list)}
-    made = {each.name for each in functions if "abstractmethod" not in map(_last, each.decorator_list)}
-    made |= {_last(each.target) for each in body if isinstance(each, ast.AnnAssign)}
-    return abstract <= made
+    body = [*node.body, *(member for base in bases if base in classes for member in classes[base].body)]
+    abstract = {member.name for member in body if _is_abstract(member)}  # type: ignore[attr-defined]
+    implemented = {member.name for member in body if isinstance(member, ast.FunctionDef) and not _is_abstract(member)}
+    declared = {_last(member.target) for member in body if isinstance(member, ast.AnnAssign)}
+    return abstract <= implemented | declared
+
+
+def _is_abstract(member: ast.stmt) -> bool:
+    """Whether a member of a class is an abstract function."""
+    return isinstance(member, ast.FunctionDef) and "abstractmethod" in map(_last, member.decorator_list)
 
 
 def _bases(node: ast.ClassDef, classes: Classes) -> list[str]:
     """The names of all bases of a class."""
-    found: list[str] = []
-    new = [_last(base) for base in node.bases]
-    while new:
-        name = new.pop()
-        if name not in found:
-            found.append(name)
-            new += [_last(base) for base in classes[name].bases] if name in classes else []
-    return found
+    names: list[str] = []
+    queue = [_last(base) for base in node.bases]
+    while queue:
+        name = queue.pop()
+        if name not in names:
+            names.append(name)
+            queue += [_last(base) for base in classes[name].bases] if name in classes else []
+    return names
 
 
 def _last(node: ast.AST) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from pfl_lightning.errors import PflError
+from pfl_lightning.errors import SettingsError
 
 FLAGS = "-c", "--config"
 
@@ -28,43 +28,44 @@ def config_file(word: str, option: str = "config") -> str:
         option: The option that has this value, for errors.
 
     Raises:
-        PflError: If there is no such file.
+        SettingsError: If there is no such file.
     """
     path = Path(word).expanduser()
     if any(mark in word for mark in ":{"):
         return word
     if path.is_file():
         return str(path)
-    known = configs()
+    shipped = configs()
     name = word.removesuffix(".yaml")
-    if name in known:
-        return str(known[name])
-    raise PflError(
-        f"{option}: {word} is not possible; allowed: a file that exists, or a name such as {', '.join(near(name))}"
-    )
+    if name in shipped:
+        return str(shipped[name])
+    names = ", ".join(similar_names(name))
+    raise SettingsError(f"{option}: {word} is not possible; allowed: a file that exists, or a name such as {names}")
 
 
-def near(name: str) -> list[str]:
+def similar_names(name: str) -> list[str]:
     """At most three names of settings files: those that a wrong name is a part of, or that are most like it."""
-    known, word = configs(), name.removeprefix("configs/").lower()
-    within = sorted((full for full in known if word in full), key=len)
-    return within[:3] or get_close_matches(word, known, cutoff=0.5) or ["quickstart", "methods/fedrep", "data/cifar10"]
+    names = configs()
+    word = name.removeprefix("configs/").lower()
+    containing = sorted((shipped for shipped in names if word in shipped), key=len)
+    similar = containing[:3] or get_close_matches(word, names, cutoff=0.5)
+    return similar or ["quickstart", "methods/fedrep", "data/cifar10"]
 
 
 def with_config_files(words: Iterable[str]) -> Iterator[str]:
     """The words of a command line, with a path in place of the name after each ``--config``.
 
     Raises:
-        PflError: If there is no such file.
+        SettingsError: If there is no such file.
     """
-    before = ""
+    previous = ""
     for word in words:
-        option, given, value = word.partition("=")
-        if option in FLAGS and given:
+        option, equals, value = word.partition("=")
+        if option in FLAGS and equals:
             yield f"{option}={config_file(value)}"
         else:
-            yield config_file(word) if before in FLAGS else word
-        before = word
+            yield config_file(word) if previous in FLAGS else word
+        previous = word
 
 
 def check_seed(words: Sequence[str], files: Iterable[object], seed: int) -> None:
@@ -76,14 +77,15 @@ def check_seed(words: Sequence[str], files: Iterable[object], seed: int) -> None
         seed: ``seed_everything``.
 
     Raises:
-        PflError: If there is one.
+        SettingsError: If there is one.
     """
-    instead = "the data's seed follows seed_everything; allowed:"
-    if own := [word for word in words if word.partition("=")[0] in ("--data.seed", "--data.init_args.seed")]:
-        raise PflError(f"{own[0]} is not possible: {instead} --seed_everything")
+    reason = "the data's seed follows seed_everything; allowed:"
+    options = [word for word in words if word.partition("=")[0] in ("--data.seed", "--data.init_args.seed")]
+    if options:
+        raise SettingsError(f"{options[0]} is not possible: {reason} --seed_everything")
     for file in filter(None, files):
         data = yaml.safe_load(Path(str(file)).read_text()).get("data")
-        options = data.get("init_args", data) if isinstance(data, dict) else {}
-        if isinstance(options, dict) and options.get("seed", seed) != seed:
-            given = f"data.seed: {options['seed']} is not possible in '{file}'"
-            raise PflError(f"{given}: {instead} {seed}, or seed_everything")
+        arguments = data.get("init_args", data) if isinstance(data, dict) else {}
+        if isinstance(arguments, dict) and arguments.get("seed", seed) != seed:
+            what = f"data.seed: {arguments['seed']} is not possible in '{file}'"
+            raise SettingsError(f"{what}: {reason} {seed}, or seed_everything")

@@ -1,17 +1,12 @@
 import pytest
 
 from pfl_lightning.cli import main, sweep
-from pfl_lightning.cli.aliases import ALIASES, INSTEAD, true_options
-from pfl_lightning.cli.fit import settings_of
+from pfl_lightning.cli.fit import settings_of, without_aliases
 
 WORDS = ["--method", "FedRep", "--rounds=7", "--clients", "8", "--lr", "0.3", "--seed=5", "--epochs", "2"]
 
 
 pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
-
-
-def refuse(line):
-    raise ValueError(line)
 
 
 def test_short_names_set_the_options_that_they_stand_for():
@@ -29,27 +24,7 @@ def test_a_program_may_use_them_too():
 
 def test_values_and_true_options_stay_what_they_are():
     words = ["fit", "--help", "--model", "--config=x", "lr", "--model.lr", "--", "--model.pretrained=--lr"]
-    assert list(true_options(words, refuse)) == words
-
-
-@pytest.mark.parametrize("name", [*INSTEAD, "momentum", "network", "devices", "val_fraction", "pool_size"])
-def test_what_others_call_an_option_is_pointed_to(name):
-    with pytest.raises(ValueError, match=f"no such option: --{name}; write "):
-        list(true_options([f"--{name}=1"], refuse))
-
-
-def test_no_name_both_works_and_is_refused():
-    assert not ALIASES.keys() & INSTEAD.keys()
-
-
-@pytest.mark.parametrize("words", [["fit"], ["sweep", "--seeds", "1", "--methods", "methods/fedrep", "--"]])
-def test_a_name_that_is_pointed_to_ends_with_code_2(words, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main([*words, "--device", "cuda"])
-    assert ended.value.code == 2
-    assert capsys.readouterr().err == (
-        "pfl: error: no such option: --device; write --trainer.accelerator cpu, gpu or auto\n"
-    )
+    assert list(without_aliases(words)) == words
 
 
 def test_a_sweep_takes_short_names_for_what_varies_and_what_it_passes_on(monkeypatch):

@@ -6,10 +6,8 @@ import pytest
 import yaml
 
 from pfl_lightning.cli import main
-from pfl_lightning.cli.aliases import ALIASES
-from pfl_lightning.cli.commands import COMMANDS
-from pfl_lightning.cli.fit import settings_of
-from pfl_lightning.cli.help_texts import help_text
+from pfl_lightning.cli.fit import ALIASES, settings_of
+from pfl_lightning.cli.main import COMMANDS, help_text
 from pfl_lightning.settings.values import class_name, flat
 
 QUICK = [
@@ -21,7 +19,6 @@ QUICK = [
     ["test", "runs/x", "-h"],
     ["list", "methods"],
     ["list", "nothing"],
-    ["completion", "bash"],
 ]
 
 

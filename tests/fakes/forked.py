@@ -1,13 +1,19 @@
 """``pfl`` in processes forked from one that has its packages, whose imports take most of the time of a short run."""
 
+import atexit
+import multiprocessing
 import os
+import runpy
+import signal
 import sys
+import tempfile
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-from pfl_lightning.cli.forked import SERVER, run
-
-PRELOADED = ["pfl_lightning.runs.experiment", "torch.utils.tensorboard", "sklearn", "networkx", "hypothesis", "pytest"]
+SERVER = multiprocessing.get_context("forkserver")
+# none of them may start a thread when it is imported, which no forked process would survive
+PRELOADED = ["pfl_lightning.cli.fit", "torch.utils.tensorboard", "sklearn", "networkx", "hypothesis", "pytest"]
 SERVER.set_forkserver_preload(PRELOADED)
 PATHS = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
@@ -51,3 +57,19 @@ def run_there(
     os.dup2(err.fileno(), 2)
     sys.path.insert(0, str(folder))
     run(words, environment)
+
+
+def run(words: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Do what ``python -m pfl_lightning`` does in an environment, and end as it does."""
+    os.environ.clear()
+    os.environ.update(environment)
+    tempfile.tempdir = None  # or that of the server
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a child in the background may ignore it
+    sys.argv = ["pfl", *words]
+    code: object = 0
+    try:
+        runpy.run_module("pfl_lightning", run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        code = ended.code
+    atexit._run_exitfuncs()  # which multiprocessing leaves out
+    sys.exit(code)  # type: ignore[arg-type]

@@ -14,8 +14,8 @@ from methods.test_contract import METHODS, NETWORKS
 from fakes.forked import SERVER
 from pfl_lightning.callbacks import EvaluateStartAndEnd, MetricsTable, PercentileErrors, RoundCheckpoint
 from pfl_lightning.federation import client_states
-from pfl_lightning.runs.experiment import TRAINER
-from pfl_lightning.settings.objects import anew
+from pfl_lightning.runs.run_settings import TRAINER_DEFAULTS
+from pfl_lightning.settings.objects import clone
 from pfl_lightning.system import Participation
 
 
@@ -71,7 +71,7 @@ def main(
         method = METHODS[name](network=NETWORKS["mlp"], batch_size=4)
         last = resumed and resumed / name / "checkpoints/last.ckpt"
         os.environ["WORLD_SIZE"] = str(processes)  # Lightning removes it after a run
-        data = RaggedData(num_clients=clients, participation=participation and anew(participation))
+        data = RaggedData(num_clients=clients, participation=participation and clone(participation))
         train(method, data, rounds, folder / name, last, processes)
 
 
@@ -81,5 +81,5 @@ def train(method: Any, data: Any, rounds: int, folder: Path, ckpt_path: Path | N
     callbacks = [EvaluateStartAndEnd(), PercentileErrors(), RoundCheckpoint(), table]
     several = {"accelerator": "cpu", "devices": processes, "strategy": "ddp" if processes > 1 else "auto"}
     own = {"max_steps": rounds, "val_check_interval": 2, "enable_progress_bar": False, "default_root_dir": folder}
-    trainer = pl.Trainer(**{**TRAINER, **several, **own, "logger": table, "callbacks": callbacks})
+    trainer = pl.Trainer(**{**TRAINER_DEFAULTS, **several, **own, "logger": table, "callbacks": callbacks})
     trainer.fit(method, data, ckpt_path=ckpt_path, weights_only=True)

@@ -20,10 +20,10 @@ from lightning.pytorch import Callback
 from pfl_lightning import bounds
 from pfl_lightning.callbacks import PercentileErrors, RoundCheckpoint
 from pfl_lightning.cli.fit import RunParser
-from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.federation.sparsity import Sparsity
 from pfl_lightning.methods import Method
+from pfl_lightning.settings.parser import SettingsParser
 from pfl_lightning.settings.registry import KINDS, choices
 from pfl_lightning.system import Participation
 
@@ -50,7 +50,7 @@ class Option(NamedTuple):
 
 def options_of(owner: type, key: str, words: list[str], offered: type | None = None) -> Iterator[Option]:
     """The options that a class declares itself, as far as the command line has them for it or for another class."""
-    names = PflParser().add_class_arguments(
+    names = SettingsParser().add_class_arguments(
         offered or owner, "of", skip={"input_shape", "num_classes"}, fail_untyped=False
     )
     parameters = inspect.signature(owner.__init__).parameters
@@ -93,14 +93,14 @@ def parser() -> RunParser:
     return parser
 
 
-def of_type(kind: Any) -> PflParser:
+def of_type(kind: Any) -> SettingsParser:
     """A parser with one option, which is much faster."""
-    parser = PflParser()
+    parser = SettingsParser()
     parser.add_argument("--option", type=kind)
     return parser
 
 
-def said(parser: PflParser, capsys, *words: str) -> str:
+def said(parser: SettingsParser, capsys, *words: str) -> str:
     """The only line that a parser says about arguments; empty if it takes them."""
     capsys.readouterr()
     with suppress(SystemExit):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pfl_lightning.cli import main
-from pfl_lightning.cli.own_files import blame
+from pfl_lightning.settings.messages import blame
 
 HEAD = "from pfl_lightning.methods import FedAvg\n\n"
 METHOD = "class Mine(FedAvg):\n    '''Mine.'''\n\n"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pfl_lightning.cli import main
-from pfl_lightning.cli.parser import PflParser
+from pfl_lightning.settings.parser import SettingsParser
 
 METRIC = "--trainer.callbacks.metric"
 METRICS = f"--trainer.callbacks+=ClientMetrics {METRIC}"
@@ -205,7 +205,7 @@ def test_settings_hand_no_function_to_a_class(settings, key, refused):
 
 def test_a_class_where_anything_is_possible_stays_a_mapping():
     Path("canary.py").write_text(CANARY)
-    parser = PflParser()
+    parser = SettingsParser()
     parser.add_argument("--anything", type=Any)
     given = {"class_path": "canary.Bird", "init_args": {"command": "x"}}
     built = parser.instantiate(parser.parse_object({"anything": given}))

@@ -26,7 +26,7 @@ from pfl_lightning.federation.checks import PREFIXES
 from pfl_lightning.methods import Method, Sparsity
 from pfl_lightning.models import MLP, ConvNet, LeNet5, LogisticRegression, LoRA, Network
 from pfl_lightning.server import DPAggregator, ErdosRenyi, SecureAggregator, Yogi
-from pfl_lightning.settings.objects import recipe
+from pfl_lightning.settings.objects import to_settings
 from pfl_lightning.system import Participation
 from pfl_lightning.tree import Params
 
@@ -235,7 +235,7 @@ def test_unequal_clients_give_finite_results_and_a_checkpoint_restores_them_with
     loaded = load_method(tmp_path / "run/checkpoints/last.ckpt", network=NETWORKS["mlp"])
     assert type(loaded) is type(method)
     assert distance(method, loaded) == 0
-    said, wanted = (recipe(each)["init_args"] for each in (loaded, method))
+    said, wanted = (to_settings(each)["init_args"] for each in (loaded, method))
     if "server_optimizer" in said:
         said["server_optimizer"] = wanted["server_optimizer"]  # the parser's own factory
     assert said == wanted

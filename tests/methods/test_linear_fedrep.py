@@ -23,7 +23,7 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.methods import LinearFedRep
 from pfl_lightning.methods.linear_fedrep import second_moment
 from pfl_lightning.models import MLP, LinearNetwork
-from pfl_lightning.settings.objects import recipe
+from pfl_lightning.settings.objects import to_settings
 from pfl_lightning.system import Participation
 from pfl_lightning.theory.linear import principal_angle_distance
 
@@ -186,7 +186,7 @@ def test_resume_is_exact_bit_for_bit(double, fit, tmp_path):
     assert distance(straight, resumed) == distance(straight, loaded) == 0
     assert straight.accounting.clock == resumed.accounting.clock == loaded.accounting.clock
     assert trainer.callback_metrics == resumed_trainer.callback_metrics
-    assert recipe(straight) == recipe(loaded)
+    assert to_settings(straight) == to_settings(loaded)
 
 
 def of_rank(rank):

@@ -13,7 +13,7 @@ from pfl_lightning.data import Arrays, Digits, Dirichlet, Partition, Sizes
 from pfl_lightning.methods import HFMAML, FedRep
 from pfl_lightning.models import MLP
 from pfl_lightning.server import Aggregator, DPAggregator, Ring, Topology
-from pfl_lightning.settings.objects import FROM_PYTHON, anew, arguments, recipe, unsaid
+from pfl_lightning.settings.objects import FROM_PYTHON, arguments, clone, to_settings, unserializable_keys
 from pfl_lightning.system import Participation, Speeds
 
 BASES = (Partition, Sizes, Speeds, Participation, Aggregator, Topology, Doubling, callbacks.ClientMetrics)
@@ -38,7 +38,7 @@ def test_every_argument_is_an_attribute_of_the_same_name(kind):
 
 def test_settings_say_a_class_and_what_it_was_made_with():
     method = FedRep(lr=0.05, network=partial(MLP, hidden=(8,)), server_optimizer=partial(SGD, lr=0.5))
-    assert recipe(method) == {
+    assert to_settings(method) == {
         "class_path": "pfl_lightning.methods.FedRep",
         "init_args": {
             "lr": 0.05,
@@ -46,14 +46,14 @@ def test_settings_say_a_class_and_what_it_was_made_with():
             "server_optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.5}},
         },
     }
-    assert recipe(HFMAML()) == {"class_path": "pfl_lightning.methods.HFMAML", "init_args": {}}, "not what it fixes"
-    partition = recipe(Digits(partition=Dirichlet(0.4)))["init_args"]["partition"]
+    assert to_settings(HFMAML()) == {"class_path": "pfl_lightning.methods.HFMAML", "init_args": {}}, "not what it fixes"
+    partition = to_settings(Digits(partition=Dirichlet(0.4)))["init_args"]["partition"]
     assert partition == {"class_path": "pfl_lightning.data.Dirichlet", "init_args": {"alpha": 0.4}}
 
 
 def test_a_plain_argument_that_equals_its_default_is_left_out_and_one_of_another_type_is_not():
     lr, weighting = float("0.01"), "".join(["sam", "ples"])
-    assert recipe(FedRep(lr=lr, weighting=weighting, epochs=True))["init_args"] == {"epochs": True}
+    assert to_settings(FedRep(lr=lr, weighting=weighting, epochs=True))["init_args"] == {"epochs": True}
 
 
 @pytest.mark.parametrize(
@@ -66,32 +66,32 @@ def test_a_plain_argument_that_equals_its_default_is_left_out_and_one_of_another
     ],
 )
 def test_a_number_of_numpy_or_torch_is_a_number(name, given, plain):
-    said = recipe(FedRep(**{name: given}))["init_args"][name]
+    said = to_settings(FedRep(**{name: given}))["init_args"][name]
     assert (said, type(said)) == (plain, type(plain))
 
 
 def test_what_settings_cannot_say_is_a_line_at_its_place():
     images = np.zeros((4, 2))
-    said = recipe(Arrays(images, np.arange(4), test=(images, images)))
+    said = to_settings(Arrays(images, np.arange(4), test=(images, images)))
     assert said["init_args"] == {
         "inputs": f"{FROM_PYTHON}ndarray",
         "targets": f"{FROM_PYTHON}ndarray",
         "test": f"{FROM_PYTHON}tuple",
     }
-    assert list(unsaid(said)) == [("init_args", name) for name in ("inputs", "targets", "test")]
+    assert list(unserializable_keys(said)) == [("init_args", name) for name in ("inputs", "targets", "test")]
 
 
 def test_an_object_made_anew_shares_no_state_and_all_arrays():
     images = np.zeros((4, 2))
     data = Arrays(images, np.arange(4), participation=Participation(2))
     data.participation.resize(1)
-    again = anew(data, seed=5)
+    again = clone(data, seed=5)
     assert (again.seed, again.participation.pool_size, again.participation.cohort_size) == (5, 2, None)
     assert again.init_args["inputs"] is images
     method = FedRep(aggregator=DPAggregator(0.5), weighting="uniform")
     method.aggregator.count(3)
-    assert anew(method).aggregator.calls == 0
-    assert anew(method).aggregator.clip_norm == 0.5
+    assert clone(method).aggregator.calls == 0
+    assert clone(method).aggregator.clip_norm == 0.5
 
 
 def test_an_object_that_does_not_keep_its_arguments_is_used_as_it_is():
@@ -101,5 +101,5 @@ def test_an_object_that_does_not_keep_its_arguments_is_used_as_it_is():
 
     made = Speed(3)
     assert arguments(made) is None
-    assert anew(made) is made
-    assert recipe(made) == f"{FROM_PYTHON}Speed"
+    assert clone(made) is made
+    assert to_settings(made) == f"{FROM_PYTHON}Speed"

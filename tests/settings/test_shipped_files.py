@@ -6,8 +6,8 @@ import yaml
 from pfl_lightning.cli import main, sweep
 from pfl_lightning.errors import PflError
 from pfl_lightning.runs.experiment import Experiment
-from pfl_lightning.settings import shipped_files as config_files
-from pfl_lightning.settings.shipped_files import config_file, configs, near, with_config_files
+from pfl_lightning.settings import shipped_files
+from pfl_lightning.settings.shipped_files import config_file, configs, similar_names, with_config_files
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,7 +35,7 @@ def test_an_installed_package_has_the_folder_within(tmp_path, monkeypatch):
     (installed / "methods/fedrep.yaml").touch()
     strange = tmp_path / "site-packages/configs"  # of another package
     strange.mkdir()
-    monkeypatch.setattr(config_files, "_FOLDERS", (installed, strange))
+    monkeypatch.setattr(shipped_files, "_FOLDERS", (installed, strange))
     assert configs() == {"methods/fedrep": installed / "methods/fedrep.yaml"}
 
 
@@ -80,11 +80,11 @@ def test_the_words_around_a_name_are_left_alone():
     ],
 )
 def test_the_nearest_name_comes_first(name, nearest):
-    assert near(name)[0] == nearest
+    assert similar_names(name)[0] == nearest
 
 
 def test_what_is_like_no_name_gets_examples_that_exist():
-    assert {*near("0123456789")} <= {*configs()}
+    assert {*similar_names("0123456789")} <= {*configs()}
 
 
 def test_names_compose_as_files_do(capsys):

@@ -15,7 +15,7 @@ from pfl_lightning import load_method
 from pfl_lightning.data import Arrays, Dirichlet, HuggingFace, ImageFolders, NaturalUsers, OwnData, RawData, Table
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods.fedrep import FedRep
-from pfl_lightning.settings.objects import recipe
+from pfl_lightning.settings.objects import to_settings
 
 RANDOM = np.random.default_rng(0)
 N = 60
@@ -127,7 +127,7 @@ def test_a_file_holds_the_same_as_the_arrays(suffix, tmp_path):
 )
 def test_the_file_or_folder_comes_first_and_settings_name_it(kind, options, tmp_path):
     data = kind(tmp_path / "mine", **options)
-    assert recipe(data)["init_args"] == {kind.files_option: str(tmp_path / "mine"), **options}
+    assert to_settings(data)["init_args"] == {kind.files_option: str(tmp_path / "mine"), **options}
     assert getattr(data, kind.files_option) == str(tmp_path / "mine")
 
 
