@@ -14,7 +14,14 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method
 from pfl_lightning.runs.resume import find_resume, runs_folder
 from pfl_lightning.runs.run import Run
-from pfl_lightning.runs.run_settings import TRAINER_DEFAULTS, RunParts, complete_settings, make_parts, parse_words
+from pfl_lightning.runs.run_settings import (
+    TRAINER_DEFAULTS,
+    RunParts,
+    check_objects,
+    complete_settings,
+    make_parts,
+    parse_words,
+)
 from pfl_lightning.runs.session import Session, without_chatter
 from pfl_lightning.runs.trainer_options import refuse_several_processes
 from pfl_lightning.settings.objects import changed_arguments, clone, to_settings
@@ -62,7 +69,7 @@ class Experiment:
         **trainer: Any,
     ) -> None:
         callbacks = [callbacks] if isinstance(callbacks, pl.Callback) else list(callbacks)
-        _check_objects(method, data, callbacks)
+        check_objects(method, data, callbacks)
         if repeated := {"max_steps", "default_root_dir"} & trainer.keys():
             raise PflError(f"trainer.{min(repeated)}: set by Experiment(rounds=..., folder=...)")
         self.method = method
@@ -172,22 +179,6 @@ class Experiment:
             clone(self.percentile_errors),
             {**TRAINER_DEFAULTS, **self.trainer},
         )
-
-
-def _check_objects(method: object, data: object, callbacks: Sequence[object]) -> None:
-    """Refuse what is no object of its kind, such as a class, or one whose constructor leaves out those of its bases."""
-    for key, value, kind in (
-        ("model", method, Method),
-        ("data", data, FederatedDataModule),
-        *(("trainer.callbacks", callback, pl.Callback) for callback in callbacks),
-    ):
-        if not isinstance(value, kind):
-            shown = value if isinstance(value, type | str) else type(value).__name__
-            raise PflError(f"{key}: must be an object of a subclass of {kind.__name__}, got {shown}")
-        if kind is not pl.Callback and "init_args" not in vars(value):
-            raise PflError(f"{key}: {type(value).__name__}.__init__ lacks its super().__init__(**kwargs)")
-        if kind is not pl.Callback and "<locals>" in type(value).__qualname__:
-            raise PflError(f"{key}: {type(value).__name__} must be a class of a module, not of a function")
 
 
 def _is_ours(callback: pl.Callback) -> bool:

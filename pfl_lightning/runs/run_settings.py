@@ -12,6 +12,7 @@ from jsonargparse import ArgumentParser, Namespace
 from pfl_lightning.bounds import Seed
 from pfl_lightning.callbacks import PercentileErrors, RoundCheckpoint
 from pfl_lightning.data import FederatedDataModule
+from pfl_lightning.errors import PflError
 from pfl_lightning.imports import import_object
 from pfl_lightning.methods import Method
 from pfl_lightning.runs.trainer_options import check_settings
@@ -156,7 +157,28 @@ def parts_of(made: Namespace, settings: dict[str, Any]) -> RunParts:
     trainer = {**vars(made.trainer), "logger": settings["trainer"]["logger"]}
     callbacks = trainer.pop("callbacks") or ()
     callbacks = [callbacks] if isinstance(callbacks, pl.Callback) else callbacks
+    check_objects(made.model, made.data, callbacks)
     return RunParts(settings, made.model, made.data, callbacks, made.checkpoint, made.percentile_errors, trainer)
+
+
+def check_objects(method: object, data: object, callbacks: Sequence[object]) -> None:
+    """Refuse what is no object of its kind, such as a class, or one whose constructor leaves out those of its bases.
+
+    Raises:
+        PflError: If there is one.
+    """
+    for key, value, kind in (
+        ("model", method, Method),
+        ("data", data, FederatedDataModule),
+        *(("trainer.callbacks", callback, pl.Callback) for callback in callbacks),
+    ):
+        if not isinstance(value, kind):
+            shown = value if isinstance(value, type | str) else type(value).__name__
+            raise PflError(f"{key}: must be an object of a subclass of {kind.__name__}, got {shown}")
+        if kind is not pl.Callback and "init_args" not in vars(value):
+            raise PflError(f"{key}: {type(value).__name__}.__init__ lacks its super().__init__(**kwargs)")
+        if kind is not pl.Callback and "<locals>" in type(value).__qualname__:
+            raise PflError(f"{key}: {type(value).__name__} must be a class of a module, not of a function")
 
 
 def _without(settings: Any, paths: Sequence[tuple[str, ...]], *path: str) -> Any:

@@ -43,7 +43,7 @@ def to_settings(value: Any) -> Any:
         return {name: to_settings(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         items = [to_settings(item) for item in value]
-        return f"{FROM_PYTHON}{type(value).__name__}" if any(unserializable_keys(items)) else items
+        return f"{FROM_PYTHON}{type(value).__name__}" if list(unserializable_keys(items)) else items
     if isinstance(value, type):
         return _class_settings(value, {})
     if isinstance(value, partial) and isinstance(value.func, type) and not value.args:

@@ -64,10 +64,14 @@ class SettingsParser(ArgumentParser):
         Raises:
             SettingsError: If one is wrong, or was given to a class before another class was chosen that lacks it.
         """
-        words = [re.sub("=None$", "=null", word) for word in with_config_files(args)]  # a null inside of an option
+        words = [
+            re.sub("=None$", "=null", word) for word in with_config_files(_up_to_help(args))
+        ]  # a null inside of an option
         try:
             settings = super().parse_args(list(_with_class_paths(words)), *others, **kwargs)
-        except OverflowError as error:  # of a number with hundreds of digits
+        except Exception as error:  # of a number with hundreds of digits, or whatever a file of the user's raises
+            if isinstance(error, PflError) or not (isinstance(error, OverflowError) or blame(error)):
+                raise
             self.error(str(error), error)
         for key, name in _given_before_their_class(words):
             chosen = settings.get(key)
@@ -84,6 +88,11 @@ class SettingsParser(ArgumentParser):
             raise SettingsError(f"{error} (in {cfg_path})") from error
         except (ValueError, OverflowError) as error:  # no text, or no number
             raise SettingsError(f"Problems parsing config: {error} (in {cfg_path})") from error
+
+    @strict_parsing()
+    def instantiate(self, *args: Any, **kwargs: Any) -> Namespace:
+        """Make the objects of settings; where a type admits anything, the settings of a class stay a mapping."""
+        return super().instantiate(*args, **kwargs)
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Raise a ``SettingsError`` of one line; a parser of a class's options says all that this line is made of."""
@@ -181,6 +190,18 @@ def load_settings(text: str) -> Any:
 
 
 set_loader(MODE, load_settings, exceptions=(yaml.YAMLError,))
+
+
+def _up_to_help(words: Sequence[str]) -> Iterator[str]:
+    """The words, without the options after one such as ``--model.help FedRep``, but for those that ask for help, too."""
+    has_asked = is_dropped = False
+    for word in words:
+        if word.startswith("-"):
+            asks = word.partition("=")[0].endswith(".help")
+            is_dropped = has_asked and not asks
+            has_asked = has_asked or asks
+        if not is_dropped:
+            yield word
 
 
 def _with_class_paths(words: Sequence[str]) -> Iterator[str]:
