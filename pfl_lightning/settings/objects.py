@@ -7,15 +7,16 @@ as in scikit-learn.
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from functools import cache, partial
+from functools import partial
 from inspect import Parameter, signature
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from jsonargparse import ArgumentParser
 from torch import Tensor
+
+from pfl_lightning.settings.registry import options_of
 
 Object = TypeVar("Object")
 FROM_PYTHON = "from Python: "  # before the class of an object that settings cannot express, such as an array
@@ -123,13 +124,6 @@ def default_arguments(kind: type) -> dict[str, Any]:
     constructors = [vars(base)["__init__"] for base in reversed(kind.__mro__) if "__init__" in vars(base)]
     parameters = [parameter for init in constructors for parameter in signature(init).parameters.values()]
     return {parameter.name: parameter.default for parameter in parameters}
-
-
-@cache
-def options_of(kind: Any) -> list[str]:
-    """The arguments that a class takes, with those that it passes on to its bases."""
-    names: list[str] = ArgumentParser().add_class_arguments(kind, fail_untyped=False)
-    return names
 
 
 def public_path(kind: type) -> str:

@@ -193,7 +193,7 @@ set_loader(MODE, load_settings, exceptions=(yaml.YAMLError,))
 
 
 def _up_to_help(words: Sequence[str]) -> Iterator[str]:
-    """The words, without the options after one such as ``--model.help FedRep``, but for those that ask for help, too."""
+    """The words, without options that follow one such as ``--model.help FedRep`` and ask for no help themselves."""
     has_asked = is_dropped = False
     for word in words:
         if word.startswith("-"):

@@ -93,6 +93,15 @@ def choices() -> dict[str, dict[str, Any]]:
     }
 
 
+@cache
+def options_of(kind: Any) -> list[str]:
+    """The arguments that a class takes, with those that it passes on to its bases."""
+    from jsonargparse import ArgumentParser
+
+    names: list[str] = ArgumentParser().add_class_arguments(kind, fail_untyped=False)
+    return names
+
+
 def _classes(paths: Iterable[Path]) -> Classes:
     """The classes of files, by name; a file that cannot be read, or is not Python, has none."""
     classes: Classes = {}

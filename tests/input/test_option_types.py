@@ -108,12 +108,13 @@ def of_type(kind: Any) -> SettingsParser:
 
 def said(parser: SettingsParser, *words: str) -> str:
     """The only line that a parser says about arguments; empty if it takes them."""
+    line = ""
     try:
         parser.parse_args(list(words))
     except SettingsError as error:
-        assert "\n" not in str(error)
-        return f"pfl: error: {error}"
-    return ""
+        line = f"pfl: error: {error}"
+    assert "\n" not in line
+    return line
 
 
 def likeness(kind: Any) -> str:

@@ -1,0 +1,45 @@
+import subprocess
+import sys
+
+import pytest
+
+FOREIGN = """
+from jsonargparse import get_loader
+from lightning.pytorch.cli import LightningCLI
+from lightning.pytorch.demos.boring_classes import BoringDataModule, BoringModel
+
+
+class Cli(LightningCLI):
+    def add_arguments_to_parser(self, parser):
+        parser.add_argument("--wanted", type=int)
+        parser.add_argument("--anything", type=object)
+
+
+def behaviour():
+    words = ["--anything={class_path: datetime.timedelta, init_args: {days: 2}}", "--trainer.logger=false"]
+    cli = Cli(BoringModel, BoringDataModule, run=False, args=words)
+    made = cli.parser.instantiate(cli.config)
+    loaded = get_loader("yaml")("{a: 1, a: 2}")
+    return cli.config.wanted, repr(made.anything), loaded, cli.parser.parse_string("wanted: null").wanted
+
+
+before = behaviour()
+"""
+OURS = """
+import pfl_lightning.cli.fit
+from pfl_lightning import Experiment
+from pfl_lightning.data import Digits
+from pfl_lightning.methods import FedAvg
+
+settings = Experiment(FedAvg(), Digits()).settings
+experiment = Experiment.from_settings("quickstart")
+"""
+
+
+@pytest.mark.slow
+def test_a_foreign_parser_in_the_same_process_is_as_it_was():
+    """Before and after ours have parsed; the foreign one takes null for a number, and makes what it may make."""
+    program = f"{FOREIGN}{OURS}after = behaviour()\nassert before == after, (before, after)\nprint(before)"
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("(None, 'datetime.timedelta(days=2)', {'a': 2}, None)"), done.stdout
