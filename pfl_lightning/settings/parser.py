@@ -92,7 +92,8 @@ class SettingsParser(ArgumentParser):
     @strict_parsing()
     def instantiate(self, *args: Any, **kwargs: Any) -> Namespace:
         """Make the objects of settings; where a type admits anything, the settings of a class stay a mapping."""
-        return super().instantiate(*args, **kwargs)
+        objects: Namespace = super().instantiate(*args, **kwargs)
+        return objects
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Raise a ``SettingsError`` of one line; a parser of a class's options says all that this line is made of."""
