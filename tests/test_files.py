@@ -16,6 +16,10 @@ def equal(one, other) -> bool:
     return torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
 
 
+def with_changed_byte(data, place, bits) -> bytes:
+    return data[:place] + bytes([data[place] ^ bits]) + data[place + 1 :]
+
+
 def loaded(path):
     try:
         return torch.load(path, weights_only=True)
@@ -40,7 +44,7 @@ def test_every_changed_byte_is_found_or_changes_nothing(whole):
     data = whole.read_bytes()
     changed, unnoticed = whole.with_name("changed.pt"), 0
     for place in range(len(data)):
-        changed.write_bytes(data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :])
+        changed.write_bytes(with_changed_byte(data, place, 0xFF))
         if is_intact(changed) and (content := loaded(changed)) is not None:
             assert equal(content, CONTENT), f"byte {place}"
             unnoticed += 1
@@ -51,7 +55,7 @@ def test_every_changed_byte_is_found_or_changes_nothing(whole):
 def test_torch_itself_believes_a_changed_tensor(whole):
     data, tensor = whole.read_bytes(), CONTENT["tensor"].numpy().tobytes()
     place = data.index(tensor) + len(tensor) - 1
-    whole.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+    whole.write_bytes(with_changed_byte(data, place, 1))
     assert not equal(loaded(whole), CONTENT)
     assert not is_intact(whole)
 

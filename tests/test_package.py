@@ -46,15 +46,8 @@ def test_an_installed_package_finds_its_settings_files_from_any_folder(wheel, tm
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "installed"))
-    words = [
-        "--config",
-        "quickstart",
-        "--config",
-        "methods/fedavg",
-        "--trainer.callbacks=null",
-        "--trainer.max_steps=2",
-    ]
-    assert "after round 2" in run("pfl_lightning", "fit", *words)
+    words = "fit --config quickstart --config methods/fedavg --trainer.callbacks=null --trainer.max_steps=2"
+    assert "after round 2" in run("pfl_lightning", *words.split())
     settings = (tmp_path / "empty/runs/FedAvg-Digits/version_0/config.yaml").read_text()
     assert "num_clients: 20" in settings
 

@@ -18,13 +18,13 @@ ATTENTION = ("*[aA]ttn*.*", "*[aA]ttention*.*")
 
 
 class LoRA:
-    """Low-rank adapters of linear layers: B A trains beside a weight W, and all but adapters and head is frozen.
+    """Low-rank adapters of linear layers: B A trains next to a weight W; all but the adapters and the head is frozen.
 
         W x + b  becomes  W x + b + alpha / rank * B A x
 
-    A, ``[rank, inputs]``, begins at random and B, ``[outputs, rank]``, at zero, so that the adapted network begins as
-    the network. W, which all clients share, is one product for the samples of all of them. The tensors are the layer's
-    ``lora_A`` and ``lora_B``: parts such as ``keeps: "*lora_B"`` name them.
+    A, ``[rank, inputs]``, starts at random and B, ``[outputs, rank]``, at zero, so that the adapted network starts with
+    the outputs of the network. All clients share W, so one product serves the samples of all of them. The tensors are
+    the layer's ``lora_A`` and ``lora_B``: parts such as ``keeps: "*lora_B"`` name them.
 
     Paper: Hu et al., LoRA: Low-Rank Adaptation of Large Language Models, ICLR 2022, arXiv:2106.09685.
 
@@ -83,7 +83,7 @@ class LoRA:
             f"{path}.{name}".removeprefix("."): layer
             for path, parent in network.named_modules()
             for name, layer in parent.named_children()
-            if isinstance(layer, nn.Linear) and type(parent) is not nn.MultiheadAttention  # which does not call its own
+            if isinstance(layer, nn.Linear) and type(parent) is not nn.MultiheadAttention  # it does not call them
         }
         names = {path: network.original_name(f"{path}.weight").removesuffix(".weight") for path in layers}
         matches = [path for path, name in names.items() if any(fnmatchcase(name, pattern) for pattern in patterns)]
@@ -98,7 +98,7 @@ class LoRA:
 
 
 class Attention(nn.MultiheadAttention):
-    """torch's attention, which calls both of its linear layers as modules, ``in_proj`` and ``out_proj``.
+    """torch's attention with both of its linear layers as modules, ``in_proj`` and ``out_proj``, which it calls.
 
     Args:
         layer: The attention, whose tensors it takes over.

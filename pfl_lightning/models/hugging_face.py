@@ -47,7 +47,7 @@ class HuggingFaceModel(nn.Module):
     ) -> Any:
         """Load a network of the library's own class, which takes the data's batches."""
         if len(input_shape) == 1:
-            raise PflError(f"{KEY}: HuggingFaceModel takes images or tokens; these inputs have the shape {input_shape}")
+            raise PflError(f"{KEY}: HuggingFaceModel takes images or tokens, got inputs of shape {input_shape}")
         with loading(name, f"{KEY}.name"):
             from transformers import AutoConfig
             from transformers import AutoModelForImageClassification as ForImages
@@ -88,7 +88,7 @@ class _Images(nn.Module):
     pixel_deviation: Tensor
 
     def prepare(self, input_shape: tuple[int, ...], processor: Any) -> None:
-        """Find out whether images are to be resized, and how they are to be normalized, if they are."""
+        """Set the size that images are resized to, and the mean and deviation that they are normalized with, if any."""
         size = getattr(self.config, "image_size", None)
         wanted = (size, size) if isinstance(size, int) else tuple(size or input_shape[1:])
         self.resized = None if wanted == tuple(input_shape[1:]) else wanted
@@ -117,7 +117,7 @@ class _Tokens(nn.Module):
 
     @torch.no_grad()
     def prepare(self, input_shape: tuple[int, ...], processor: Any) -> None:
-        """Find out whether the network takes what is added to its attention; vmap cannot run what makes that."""
+        """Find out whether the network takes an additive attention mask; ``vmap`` cannot run code that makes one."""
         length, vocabulary = input_shape
         tokens = torch.randint(vocabulary, (2, length))
         tokens[1, length // 2 + 1 :] = self.config.pad_token_id
@@ -153,7 +153,7 @@ def _check_tokens(name: str, config: Any, length: int, vocabulary: int) -> None:
     """Check that a network has room for the data's tokens, and knows which of them is padding.
 
     Raises:
-        PflError: If it has not.
+        PflError: If it does not.
     """
     longest = getattr(config, "max_position_embeddings", length)
     if vocabulary > config.vocab_size:

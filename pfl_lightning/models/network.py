@@ -173,10 +173,10 @@ def copy_with_same_tensors(module: nn.Module) -> nn.Module:
 
 
 class ExtendedLinear(nn.Linear):
-    """Base of linear layers with further tensors, which take over the weight and the bias of another layer.
+    """Base of linear layers with further tensors, which take over the weight and the bias of a plain layer.
 
     Args:
-        layer: The other layer.
+        layer: The plain layer.
     """
 
     def __init__(self, layer: nn.Linear) -> None:

@@ -10,14 +10,14 @@ State = tuple[Tensor, ...]  # passed from step to step, [batch, hidden] each; th
 
 
 class Recurrent(nn.RNNBase, ABC):
-    """A recurrent layer in basic operations, with the parameters and initialisation of torch's own.
+    """A recurrent layer in basic operations, with the parameters and initialisation of torch's layer.
 
     Evaluation needs it, because ``vmap`` cannot run torch's fused layers without gradients.
 
     Args:
         input_size: Features of one step.
         hidden_size: Width of the hidden state in each direction.
-        num_layers: Layers on top of each other.
+        num_layers: Number of stacked layers.
         dropout: Probability of dropping a unit between two layers.
         bidirectional: Whether each layer also runs backwards in time.
     """

@@ -60,8 +60,10 @@ def start_network(
             try:
                 network.split_frozen_blocks(inputs)
                 network.mark_layers(inputs)
-            except Exception as error:  # whatever it raises with what is added to it
-                raise network_error(f"{network.kind} does not run with what is added to it", error) from error
+            except Exception as error:  # whatever it raises with them
+                raise network_error(
+                    f"{network.kind} does not run with the adapters or layers added to it", error
+                ) from error
     if not trains(network.parameters()):
         raise PflError(f"model.network: {network.kind} has no parameters that train")
     tensors = {network.original_name(name): tensor for name, tensor in network.state_dict().items()}
@@ -76,7 +78,7 @@ def start_network(
 
 
 def _as_network(module: nn.Module, inputs: Tensor, num_classes: int, input_kind: InputKind) -> Network:
-    """A module as a network, if it is a classifier for these inputs; ours are believed to be."""
+    """A module as a network, if it is a classifier for these inputs; our networks are not checked."""
     if isinstance(module, Network) and not are_tied([*module.children()]):
         _mark_constants(module, inputs)
         return module
@@ -99,7 +101,7 @@ def _as_network(module: nn.Module, inputs: Tensor, num_classes: int, input_kind:
         )
     _mark_constants(module, inputs)
     for inner in module.train().modules():
-        vars(inner)["stays_in_eval"] = not inner.training  # by a ``train`` of the user's
+        vars(inner)["stays_in_eval"] = not inner.training  # if the user's own ``train`` says so
     if not torch.equal(inputs, original_inputs):
         raise PflError(f"{name} must not change its inputs in place")
     return Wrapped(module, inputs, input_kind)

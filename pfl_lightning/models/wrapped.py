@@ -1,4 +1,4 @@
-"""Any module as a network: cut into layers, which are marked with what the engine must know of them."""
+"""Any module as a network: cut into layers, with marks that tell the engine how to run them."""
 
 import warnings
 from collections import Counter
@@ -19,9 +19,9 @@ from pfl_lightning.tree import BATCH_NORM, Tree, movable
 class Wrapped(Network):
     """Any module as layers: the chain of modules that it ends with, such as its head, and the rest.
 
-    The last modules become layers of their own, as in ``nn.Sequential``, as long as each takes nothing but what the one
-    before it returned. The rest is one layer with the name of the module's class. Users still choose and see the
-    module's own names, as for ``head``.
+    The last modules become separate layers, as in ``nn.Sequential``, as long as a module takes nothing but the output
+    of the module before it. The rest is one layer with the name of the module's class. Users still choose and see the
+    names in the original module, as for ``head``.
 
     Args:
         module: The module, which becomes part of the network.
@@ -31,7 +31,7 @@ class Wrapped(Network):
 
     def __init__(self, module: nn.Module, inputs: Tensor, takes: InputKind) -> None:
         original = deepcopy(module)
-        paths = layer_paths(module.train())  # what training alone does is traced too
+        paths = layer_paths(module.train())  # traced in training mode, which may do more
         layers = _extract(module, paths)
         if not _compute_the_same(original, layers, inputs) or are_tied(layers):
             module = original
@@ -50,9 +50,9 @@ class Wrapped(Network):
 
     @torch.no_grad()
     def split_frozen_blocks(self, inputs: Tensor) -> None:
-        """Make the blocks before the first that trains a layer of their own, given a batch of two inputs.
+        """Make the blocks before the first that trains a separate layer, given a batch of two inputs.
 
-        The engine then computes them once a phase. What is behind them needs the inputs too, such as for a mask.
+        The engine then computes it once a phase. The layer behind it gets the inputs too, such as for a mask.
         """
         (name, rest), *later = self.named_children()
         place = _first_trained_block(rest)
@@ -111,7 +111,7 @@ class Wrapped(Network):
 
 
 class _ShallowTracer(fx.Tracer):
-    """Traces what a module does with the modules inside it, but not what those do."""
+    """Traces the calls of the modules inside a module, but nothing inside of these."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return True
@@ -186,7 +186,7 @@ class _Recorder(nn.Module):
 def _split(module: nn.Module, path: str, first: int, inputs: Tensor) -> list[nn.Module]:
     """A module as two with the same tensors: until its block number ``first``, and from there on.
 
-    What goes from one to the other is a row for each sample: its inputs, and the hidden state before the block.
+    A row for each sample goes from one to the other: its inputs, and the hidden state before the block.
     """
     front = copy_with_same_tensors(module)
     back = copy_with_same_tensors(module)
@@ -224,7 +224,7 @@ def _compute_the_same(module: nn.Module, layers: Iterable[nn.Module], inputs: Te
 
 
 def are_tied(layers: Collection[nn.Module]) -> bool:
-    """Whether two layers have a tensor in common that moves; each would be run with one of its own."""
+    """Whether two layers share a tensor that moves; cut apart, each would train a copy of it."""
     return sum(len(movable(layer)) for layer in layers) > len(movable(nn.Sequential(*layers)))
 
 
@@ -235,7 +235,7 @@ def _trainable_layers(module: nn.Module, inputs: Tensor) -> list[str]:
     calls: list[str] = []
     for path, inner in copy.named_modules():
         if trains(inner.parameters(recurse=False)):
-            layer = path.partition(".parametrizations.")[0]  # what these tensors make is a layer's
+            layer = path.partition(".parametrizations.")[0]  # these tensors make a weight of the layer
             inner.register_forward_hook(lambda *_, path=layer: calls.append(path))
     copy(inputs)
     last_calls = list(dict.fromkeys(reversed(calls)))[::-1]

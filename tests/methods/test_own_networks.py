@@ -252,7 +252,9 @@ class Looking(nn.Module):
 
 
 def test_a_network_that_does_not_run_with_its_adapter_is_refused(ragged_data):
-    with pytest.raises(PflError, match=r"^model\.network: .*Looking does not run with what is added to it"):
+    with pytest.raises(
+        PflError, match=r"^model\.network: .*Looking does not run with the adapters or layers added to it"
+    ):
         built(FedAvg, ragged_data(), network=Looking, adapter=LoRA(2))
 
 

@@ -77,14 +77,6 @@ def test_padding_does_not_change_a_tweet_but_the_order_of_words_does():
     assert network(torch.full((1, 3), PADDING)).isfinite().all()
 
 
-def test_embedding_looks_up_and_marks_the_words():
-    embedding, tokens = Embedding(VOCABULARY, DIM), torch.tensor([[3, UNKNOWN, PADDING]])
-    vectors = embedding(tokens)
-    assert torch.equal(vectors[0, :2, :DIM], embedding.weight[[3, UNKNOWN]])
-    assert torch.equal(vectors[0, 2], torch.zeros(DIM + 1))
-    assert vectors[..., DIM].tolist() == [[1, 1, 0]]
-
-
 def test_padding_does_not_learn():
     embedding = Embedding(VOCABULARY, DIM)
     embedding(torch.tensor([[3, UNKNOWN, PADDING]])).sum().backward()
