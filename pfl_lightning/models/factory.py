@@ -1,6 +1,7 @@
 """What makes a network: a class of ours, of the user's or of a library, or a function that returns a module."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -47,14 +48,11 @@ def make_module(factory: NetworkFactory, input_shape: tuple[int, ...], num_class
         kind = type(factory).__name__
         raise PflError(f"model.network must be a class or a function that makes a module, got {kind}")
     target = unwrap_partial(factory)
-    try:
+    name = getattr(target, "__name__", type(target).__name__)
+    with network_errors(f"{name} cannot be made"):
         module = _call(factory, target, input_shape, num_classes)
-    except PflError:
-        raise
-    except Exception as error:  # whatever a user's constructor raises
-        raise network_error(f"{target.__name__} cannot be made", error) from error
     if not isinstance(module, nn.Module):
-        raise PflError(f"model.network: {target.__name__} must make a torch module, got {type(module).__name__}")
+        raise PflError(f"model.network: {name} must make a torch module, got {type(module).__name__}")
     return module
 
 
@@ -70,8 +68,21 @@ def _call(factory: NetworkFactory, target: Any, input_shape: tuple[int, ...], nu
     return factory(**arguments)
 
 
-def network_error(problem: str, error: Exception) -> PflError:
-    """The message for an error that a network raised."""
-    if is_out_of_memory(error):
-        return PflError(f"model.network: too large for the memory, {one_line(error)}; allowed: a smaller one")
-    return PflError(f"model.network: {problem}: {one_line(error)}")
+@contextmanager
+def network_errors(problem: str) -> Iterator[None]:
+    """Turn whatever a user's network raises into one line.
+
+    Args:
+        problem: What it cannot do.
+
+    Raises:
+        PflError: If anything is raised.
+    """
+    try:
+        yield
+    except PflError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            problem = "too large for the memory"
+        raise PflError(f"model.network: {problem}: {one_line(error)}") from error

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.models.factory import NetworkFactory, make_module, network_error
+from pfl_lightning.models.factory import NetworkFactory, make_module, network_errors
 from pfl_lightning.models.network import InputKind, Network, num_outputs, trains, two_inputs
 from pfl_lightning.models.wrapped import Wrapped, are_tied
 from pfl_lightning.seeding import seed_of
@@ -43,13 +43,8 @@ def start_network(
         torch.manual_seed(seed_of(seed, "network"))
         module = make_module(factory, input_shape, num_classes)
         inputs = two_inputs(input_shape, input_kind)
-        try:
+        with network_errors(f"{type(module).__name__} does not take inputs of shape {tuple(input_shape)}"):
             network = _as_network(module, inputs, num_classes, input_kind)
-        except PflError:
-            raise
-        except Exception as error:  # whatever it raises for inputs that do not fit
-            problem = f"{type(module).__name__} does not take inputs of shape {tuple(input_shape)}"
-            raise network_error(problem, error) from error
         if extend is not None:
             extend(network)
         for norm in network.modules():
@@ -57,13 +52,9 @@ def start_network(
                 norm.register_forward_pre_hook(_before_norm, with_kwargs=True)
                 norm.register_forward_hook(_after_norm)
         if isinstance(network, Wrapped):
-            try:
+            with network_errors(f"{network.kind} does not run with the adapters or layers added to it"):
                 network.split_frozen_blocks(inputs)
                 network.mark_layers(inputs)
-            except Exception as error:  # whatever it raises with them
-                raise network_error(
-                    f"{network.kind} does not run with the adapters or layers added to it", error
-                ) from error
     if not trains(network.parameters()):
         raise PflError(f"model.network: {network.kind} has no parameters that train")
     tensors = {network.original_name(name): tensor for name, tensor in network.state_dict().items()}

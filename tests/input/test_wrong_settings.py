@@ -41,7 +41,7 @@ F1 = "torchmetrics.classification.MulticlassF1Score"
         ("--model.lr=\udcff", 2, "model: 'utf-8' codec can't encode character"),
         # out of all bounds
         ("--seed_everything=4294967296", 2, "seed_everything: 4294967296 "),
-        ("--model.network.hidden=[1000000000,1000000000]", 1, "model.network: too large for the memory, "),
+        ("--model.network.hidden=[1000000000,1000000000]", 1, "model.network: too large for the memory: "),
         ("--trainer.max_steps=10000000000", 1, "trainer.max_steps must be a number of rounds, 1 to"),
         # the optimizers
         ("--model.local_optimizer=AdamW --model.momentum=0.5", 1, "model.momentum: 0.5 is not possible with AdamW; "),
