@@ -206,8 +206,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self.evaluation_order = largest_first(self.tables["train"].counts)
 
     @classmethod
-    def usual(cls) -> dict[str, Any]:
-        """What stands for arguments that are left out: numbers, and classes of objects."""
+    def default_values(cls) -> dict[str, Any]:
+        """What arguments that are left out become: numbers, and classes of objects."""
         parts = {"partition": cls.usual_partition, "participation": Participation, "speeds": FixedExponential}
         return {"num_clients": DEFAULT_CLIENTS, **parts}
 

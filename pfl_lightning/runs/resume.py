@@ -238,7 +238,7 @@ def _early_stopping(settings: Settings) -> list[Any]:
 def with_data_defaults(settings: Settings) -> dict[str, Any]:
     """Settings in which arguments of the data set that are null have the values that it uses for them."""
     data = settings["data"]
-    defaults = getattr(import_object(data["class_path"]), "usual", dict[str, Any])()
+    defaults = getattr(import_object(data["class_path"]), "default_values", dict[str, Any])()
     values = {name: default_settings(value) if isinstance(value, type) else value for name, value in defaults.items()}
     values |= {name: value for name, value in data["init_args"].items() if value is not None}
     return {**settings, "data": {**data, "init_args": {**data["init_args"], **values}}}

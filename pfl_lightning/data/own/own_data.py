@@ -115,9 +115,10 @@ class OwnData(FederatedDataModule):
         return run, parts
 
     @classmethod
-    def usual(cls) -> dict[str, Any]:
-        """What stands for arguments that are left out; clients and partition follow from the data."""
-        return {name: value for name, value in super().usual().items() if name not in ("num_clients", "partition")}
+    def default_values(cls) -> dict[str, Any]:
+        """What arguments that are left out become; clients and partition follow from the data."""
+        values = super().default_values()
+        return {name: values[name] for name in ("participation", "speeds")}
 
     def _choose_clients(self, train: LabelledData, test: LabelledData | None) -> None:
         """Take the data's own clients, unless the options say otherwise, and all of them."""
