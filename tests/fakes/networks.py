@@ -117,29 +117,34 @@ class Masked(nn.Module):
         return self.head(self.attention(hidden, hidden, hidden, attn_mask=self.mask, need_weights=False)[0].mean(1))
 
 
+def perceptron(first, head) -> nn.Module:
+    """Two linear layers; the first one has 6 outputs."""
+    return nn.Sequential(nn.Flatten(), first, nn.ReLU(), head)
+
+
 def spectral(input_shape, num_classes) -> nn.Module:
     """With vectors that every forward pass in training moves, beside BatchNorm's statistics."""
     first = nn.utils.parametrizations.spectral_norm(nn.Linear(prod(input_shape), 6))
-    return nn.Sequential(nn.Flatten(), first, nn.ReLU(), nn.Linear(6, num_classes))
+    return perceptron(first, nn.Linear(6, num_classes))
 
 
 def hooked(input_shape, num_classes) -> nn.Module:
     """Linear layers, one of which has a hook."""
     first = nn.Linear(prod(input_shape), 6)
     first.register_forward_hook(lambda layer, inputs, output: 2 * output)
-    return nn.Sequential(nn.Flatten(), first, nn.ReLU(), nn.Linear(6, num_classes))
+    return perceptron(first, nn.Linear(6, num_classes))
 
 
 def pruned(input_shape, num_classes) -> nn.Module:
     """Linear layers, one of which torch has pruned."""
     first = prune.l1_unstructured(nn.Linear(prod(input_shape), 6), "weight", 0.5)
-    return nn.Sequential(nn.Flatten(), first, nn.ReLU(), nn.Linear(6, num_classes))
+    return perceptron(first, nn.Linear(6, num_classes))
 
 
 def normalised_weights(input_shape, num_classes) -> nn.Module:
     """The head is a layer whose weight torch makes of others."""
     head = nn.utils.parametrizations.weight_norm(nn.Linear(6, num_classes))
-    return nn.Sequential(nn.Flatten(), nn.Linear(prod(input_shape), 6), nn.ReLU(), head)
+    return perceptron(nn.Linear(prod(input_shape), 6), head)
 
 
 def twice_the_same(input_shape, num_classes, apart: bool = False) -> Network:

@@ -19,25 +19,24 @@ CIFAR10_META = (
 )
 
 
-def write_cifar10(folder, images, targets):
-    def write(name, rows):
-        entry = {"data": images[name][rows].reshape(-1, 3072), "labels": targets[name][rows].tolist()}
-        return pickle.dumps(entry, protocol=2)
+def write_pickle(path, content):
+    path.write_bytes(pickle.dumps(content, protocol=2))
 
-    total = len(images["train"])
-    for number in range(5):
-        (folder / f"data_batch_{number + 1}").write_bytes(
-            write("train", slice(total * number // 5, total * (number + 1) // 5))
-        )
-    (folder / "test_batch").write_bytes(write("test", slice(None)))
+
+def write_cifar10(folder, images, targets):
+    batches = {"test_batch": (images["test"], targets["test"])}
+    parts = zip(np.array_split(images["train"], 5), np.array_split(targets["train"], 5), strict=True)
+    batches |= {f"data_batch_{number}": part for number, part in enumerate(parts, 1)}
+    for name, (pixels, labels) in batches.items():
+        write_pickle(folder / name, {"data": pixels.reshape(-1, 3072), "labels": labels.tolist()})
     (folder / "batches.meta").write_bytes(CIFAR10_META)
 
 
 def write_cifar100(folder, images, targets):
     for name in images:
         labels = {"fine_labels": targets[name].tolist(), "coarse_labels": (targets[name] // 5).tolist()}
-        (folder / name).write_bytes(pickle.dumps({"data": images[name].reshape(-1, 3072), **labels}, protocol=2))
-    (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": [str(label) for label in range(100)]}, protocol=2))
+        write_pickle(folder / name, {"data": images[name].reshape(-1, 3072), **labels})
+    write_pickle(folder / "meta", {"fine_label_names": [str(label) for label in range(100)]})
 
 
 def write_idx(path, array):
