@@ -19,8 +19,10 @@ def metric_of(stacks):
     return ClientDensity({name: stack[0] for name, stack in stacks.items()}, THRESHOLDS)
 
 
-def measured(metric, *cohorts):
-    for cohort in cohorts:
+def measured(stacks, *cohorts):
+    """The densities of some chunks, by default of all clients at once with tensors of their own."""
+    metric = metric_of(stacks)
+    for cohort in cohorts or [Params({}, stacks)]:
         metric.update(torch.arange(2), metric.measure(cohort))
     return metric.compute()
 
@@ -33,10 +35,9 @@ def test_an_entry_at_the_threshold_counts_as_zero():
 
 def test_a_layer_has_all_its_parameters_and_the_density_is_the_mean_over_the_clients():
     stacks = models()
-    metric = metric_of(stacks)
-    found = measured(metric, Params({}, stacks))
+    found = measured(stacks)
     layers = {"conv": ["conv.weight", "conv.bias"], "block": ["block.0.weight"], "fc": ["fc.weight"], "all": stacks}
-    assert list(metric.layers) == ["conv", "block", "fc"]
+    assert list(metric_of(stacks).layers) == ["conv", "block", "fc"]
     for row, names in zip(found, layers.values(), strict=True):
         for share, threshold in zip(row, THRESHOLDS, strict=True):
             clients = [density([stacks[name][client] for name in names], threshold) for client in range(5)]
@@ -47,9 +48,8 @@ def test_a_layer_has_all_its_parameters_and_the_density_is_the_mean_over_the_cli
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_chunks_agree_bit_for_bit(size):
     stacks = models()
-    whole = measured(metric_of(stacks), Params({}, stacks))
     parts = [Params({}, stacks).rows(start, start + size) for start in range(0, 5, size)]
-    assert torch.equal(measured(metric_of(stacks), *parts), whole)
+    assert torch.equal(measured(stacks, *parts), measured(stacks))
 
 
 @pytest.mark.parametrize("own", [(), ("fc.weight",), ("conv.bias", "fc.weight")], ids=str)
@@ -58,22 +58,18 @@ def test_what_clients_share_counts_as_if_each_had_a_copy(own):
     shared = {name: stack[0] for name, stack in stacks.items() if name not in own}
     theirs = {name: stacks[name] for name in own}
     copies = {name: tensor.expand(5, *tensor.shape) for name, tensor in shared.items()}
-    metric = metric_of(stacks)
-    assert len(metric.measure(Params(shared, theirs))) == (5 if own else 1)
-    found = measured(metric, Params(shared, theirs))
-    assert torch.equal(found, measured(metric_of(stacks), Params({}, {**copies, **theirs})))
+    assert len(metric_of(stacks).measure(Params(shared, theirs))) == (5 if own else 1)
+    assert torch.equal(measured(stacks, Params(shared, theirs)), measured(stacks, Params({}, {**copies, **theirs})))
 
 
 def test_tensors_that_are_no_parameters_of_the_model_do_not_count():
     stacks = models()
     others = {"conv.running_mean": torch.zeros(5, 4), "copy.fc.weight": torch.zeros(5, 3, 5)}
-    plain = measured(metric_of(stacks), Params({}, stacks))
-    assert torch.equal(measured(metric_of(stacks), Params({}, {**stacks, **others})), plain)
+    assert torch.equal(measured(stacks, Params({}, {**stacks, **others})), measured(stacks))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_any_float_type_is_counted(dtype):
     stacks = {name: stack.to(dtype) for name, stack in models().items()}
     exact = {name: stack.double() for name, stack in stacks.items()}
-    found = measured(metric_of(stacks), Params({}, stacks))
-    assert torch.equal(found, measured(metric_of(exact), Params({}, exact)))
+    assert torch.equal(measured(stacks), measured(exact))

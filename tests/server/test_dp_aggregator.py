@@ -40,6 +40,11 @@ def distance(one, other):
     return math.sqrt(sum(float((one[name] - other[name]).square().sum()) for name in received()))
 
 
+def moved(one, other, *options):
+    """How far the sums of two sets of uploads are from each other."""
+    return distance(summed(DPAggregator(*options), one), summed(DPAggregator(*options), other))
+
+
 def test_without_clipping_and_noise_the_sum_is_the_plain_one_bit_for_bit():
     expected = add(Aggregator().start(IDS, (1,)), IDS, WEIGHTS, tree_of(0)).result()
     sums = DPAggregator(LOOSE, 0.0)
@@ -54,8 +59,7 @@ def test_another_client_in_the_place_of_one_moves_the_sum_by_at_most_twice_the_n
     one, other = tree_of(seed, size), tree_of(seed, size)
     for name, stack in tree_of(seed + 1, 10 * size).items():
         other[name][place] = stack[place]
-    moved = distance(summed(DPAggregator(norm), one), summed(DPAggregator(norm), other))
-    assert 0 < moved <= 2 * norm / SIZE * (1 + 1e-9)
+    assert 0 < moved(one, other, norm) <= 2 * norm / SIZE * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("wrong", [math.inf, -math.inf, math.nan])
@@ -64,15 +68,14 @@ def test_an_upload_that_is_not_finite_counts_as_none_that_moved(wrong):
     tree["w"][3, 0, 0] = wrong
     for name, tensor in received().items():
         still[name][3] = tensor
-    assert distance(summed(DPAggregator(0.5, 0.0), tree), summed(DPAggregator(0.5, 0.0), still)) == 0
+    assert moved(tree, still, 0.5, 0.0) == 0
 
 
 def test_opposite_updates_reach_the_sensitivity():
     one, other = ({name: sign * stack.abs() * 1e6 for name, stack in tree_of(0).items()} for sign in (1, -1))
     for name in one:
         other[name][1:] = one[name][1:]
-    moved = distance(summed(DPAggregator(3.0, 0.0), one), summed(DPAggregator(3.0, 0.0), other))
-    assert moved == pytest.approx(2 * 3 / SIZE, rel=1e-2)
+    assert moved(one, other, 3.0, 0.0) == pytest.approx(2 * 3 / SIZE, rel=1e-2)
 
 
 def test_the_noise_has_the_standard_deviation_of_the_rule_and_spares_the_loss():

@@ -147,21 +147,27 @@ def test_clients_that_hear_all_others_keep_the_rounds_of_a_server():
     assert local.scalars() == pytest.approx(server.scalars())
 
 
+def advance_apart(clock, times, communication_time=0.0):
+    """A round of clients that hear nobody."""
+    hears = np.zeros((len(times), len(times)), dtype=bool)
+    clock.advance_locally([*times], np.array([*times.values()]), hears, communication_time)
+
+
 def test_who_did_not_take_part_begins_when_the_last_round_has_ended_for_all():
-    clock, apart = Clock(), np.zeros((2, 2), dtype=bool)
-    clock.advance_locally([0, 1], np.array([1.0, 4.0]), apart, 0.0)
-    clock.advance_locally([0, 2], np.array([1.0, 1.0]), apart, 0.0)  # 0 goes on after 1 s, 2 begins after 4 s
+    clock = Clock()
+    advance_apart(clock, {0: 1.0, 1: 4.0})
+    advance_apart(clock, {0: 1.0, 2: 1.0})  # 0 goes on after 1 s, 2 begins after 4 s
     assert clock.ready == {0: 2, 2: 5}
     assert clock.compute == 5
-    clock.advance_locally([1, 0], np.array([1.0, 1.0]), apart, 0.0)
+    advance_apart(clock, {1: 1.0, 0: 1.0})
     assert clock.ready == {1: 6, 0: 3}
     assert clock.compute == 6
 
 
 def test_the_clock_never_goes_back():
     clock = Clock()
-    clock.advance_locally([0, 1], np.array([9.0, 1.0]), np.zeros((2, 2), dtype=bool), 1.0)
-    clock.advance_locally([1], np.array([1.0]), np.zeros((1, 1), dtype=bool), 1.0)
+    advance_apart(clock, {0: 9.0, 1: 1.0}, communication_time=1.0)
+    advance_apart(clock, {1: 1.0}, communication_time=1.0)
     assert (clock.compute, clock.total) == (9, 11)
 
 

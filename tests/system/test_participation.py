@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -8,10 +10,17 @@ from pfl_lightning.system import DynamicExponential, FixedExponential, Participa
 SPEEDS = FixedExponential(seed=1)
 
 
+def cohort_of(participation, clients, seed=1, index=5, speeds=SPEEDS, counts=None):
+    """Who takes part in a round, by default of clients with one sample each."""
+    counts = np.ones(clients) if counts is None else np.array(counts)
+    ids, _ = participation.cohort(seed, index, counts, speeds.times(index, clients))
+    return ids
+
+
 @pytest.mark.parametrize(("pool", "cohort"), [(None, None), (None, 7), (12, None), (12, 7), (12, 40), (30, 1)])
 def test_cohort_is_the_fastest_of_a_pool_of_distinct_clients(pool, cohort):
     participation = Participation(pool)
-    whole, _ = participation.cohort(4, 9, np.ones(30), SPEEDS.times(9, 30))
+    whole = cohort_of(participation, 30, 4, 9)
     participation.resize(cohort)
     ids, times = participation.cohort(4, 9, np.ones(30), SPEEDS.times(9, 30))
     assert len(set(whole)) == len(whole) == (pool or 30)
@@ -23,33 +32,25 @@ def test_cohort_is_the_fastest_of_a_pool_of_distinct_clients(pool, cohort):
 @pytest.mark.parametrize("pool", [None, 6])
 def test_equally_fast_clients_are_taken_by_id(pool):
     participation = Participation(pool)
-    whole, _ = participation.cohort(0, 0, np.ones(10), UniformTime().times(0, 10))
+    whole = cohort_of(participation, 10, speeds=UniformTime())
     participation.resize(3)
-    assert participation.cohort(0, 0, np.ones(10), UniformTime().times(0, 10))[0] == sorted(whole)[:3]
+    assert cohort_of(participation, 10, speeds=UniformTime()) == sorted(whole)[:3]
 
 
 @pytest.mark.parametrize("speeds", [SPEEDS, DynamicExponential(seed=1)])
 def test_cohort_is_a_pure_function_of_seed_and_round(speeds):
-    def cohort(seed, index):
-        return Participation(5).cohort(seed, index, np.ones(50), speeds.times(index, 50))[0]
-
-    assert cohort(1, 2) == cohort(1, 2)
+    cohort = partial(cohort_of, Participation(5), 50, speeds=speeds)
+    assert cohort(1, 2) == cohort_of(Participation(5), 50, 1, 2, speeds)
     assert len({tuple(sorted(cohort(seed, index))) for seed in range(5) for index in range(5)}) == 25
 
 
 def test_pool_does_not_depend_on_the_speeds():
-    pools = [
-        sorted(Participation(5).cohort(1, 2, np.ones(50), FixedExponential(seed=seed).times(2, 50))[0])
-        for seed in (1, 2)
-    ]
+    pools = [sorted(cohort_of(Participation(5), 50, speeds=FixedExponential(seed=seed))) for seed in (1, 2)]
     assert pools[0] == pools[1]
 
 
 def test_every_client_is_sampled_equally_often():
-    participation = Participation(5)
-    ids = np.concatenate(
-        [participation.cohort(1, index, np.ones(20), SPEEDS.times(index, 20))[0] for index in range(2000)]
-    )
+    ids = np.concatenate([cohort_of(Participation(5), 20, index=index) for index in range(2000)])
     # binomial(2000, 1/4): mean 500, standard deviation 19.4
     np.testing.assert_allclose(np.bincount(ids, minlength=20), 500, atol=80)
 
@@ -63,11 +64,11 @@ def test_pool_larger_than_the_population_is_refused():
 
 def test_samples_double_instead_of_clients():
     # 40 samples in all, 4 at a mean client; speeds are in the order of the ids
-    counts, speeds = np.array([1, 9, 2, 2, 6, 4, 4, 4, 4, 4]), UniformTime()
+    counts = [1, 9, 2, 2, 6, 4, 4, 4, 4, 4]
     participation = Participation()
     for clients, ids in ((1, [0, 1]), (2, [0, 1]), (4, [0, 1, 2, 3, 4]), (8, list(range(8))), (16, list(range(10)))):
         participation.resize(cohort_samples=4 * clients)
-        assert participation.cohort(0, 0, counts, speeds.times(0, 10))[0] == ids
+        assert cohort_of(participation, 10, speeds=UniformTime(), counts=counts) == ids
 
 
 def test_doubling_samples_of_equal_clients_is_doubling_clients():
@@ -75,8 +76,7 @@ def test_doubling_samples_of_equal_clients_is_doubling_clients():
     for size in (1, 3, 7, 30, 60):
         by_clients.resize(size)
         by_samples.resize(cohort_samples=size * np.full(50, 7).mean())
-        cohorts = [each.cohort(1, 5, np.full(50, 7), SPEEDS.times(5, 50)) for each in (by_clients, by_samples)]
-        assert cohorts[0][0] == cohorts[1][0]
+        assert cohort_of(by_clients, 50, counts=[7] * 50) == cohort_of(by_samples, 50, counts=[7] * 50)
 
 
 def test_uploads_are_lost_at_the_given_rate_whatever_the_cohort():
@@ -103,7 +103,7 @@ def test_uploads_after_the_deadline_are_lost_and_waited_for_until_then():
 
 
 def test_rounding_of_the_mean_brings_no_client_more():
-    counts = np.array([4, 4, 4, 4, 4, 4, 5] * 2)  # 7 * (58 / 14) is a bit more than 29
+    counts = [4, 4, 4, 4, 4, 4, 5] * 2  # 7 * (58 / 14) is a bit more than 29
     participation = Participation()
-    participation.resize(cohort_samples=7 * counts.mean())
-    assert participation.cohort(0, 0, counts, UniformTime().times(0, 14))[0] == [*range(7)]
+    participation.resize(cohort_samples=7 * np.mean(counts))
+    assert cohort_of(participation, 14, speeds=UniformTime(), counts=counts) == [*range(7)]

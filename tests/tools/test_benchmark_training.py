@@ -159,12 +159,6 @@ def test_a_backend_that_trains_another_tail_is_not_timed(tiny, monkeypatch):
         training.check_same_work(workload, ["sequential"])
 
 
-@pytest.mark.parametrize("network", ["mlp", "lenet"])
-def test_only_the_tail_makes_a_difference_between_delta_fl_and_fedavg(network):
-    usual = WORKLOADS[f"fedavg-{network}"]
-    assert WORKLOADS[f"deltafl-{network}"] == replace(usual, method="DeltaFL").with_options(conformity=0.5)
-
-
 @pytest.mark.slow
 def test_populations_in_processes_of_their_own(tiny, monkeypatch):
     monkeypatch.setattr(population, "get_context", lambda _: SERVER)
