@@ -42,9 +42,9 @@ class ClientMetrics(pl.Callback):
         self.name = self._try_metric(federated(trainer))
         names = [callback.name for callback in callbacks_of(trainer, ClientMetrics)]
         if self.name in RESERVED_NAMES or names.count(self.name) > 1:
-            raise PflError(f"{KEY}.name: {self.name} is taken; allowed: another name for this metric")
+            raise PflError(f"{KEY}.name: {self.name} is taken; give this metric another name")
         if not re.fullmatch(r"\w+", self.name):
-            raise PflError(f"{KEY}.name: {self.name!r} is not possible; allowed: letters, digits and _")
+            raise PflError(f"{KEY}.name: must consist of letters, digits and _, got {self.name!r}")
 
     def _try_metric(self, data: FederatedDataModule) -> str:
         """Compute the metric for predictions that are right; returns its name."""

@@ -104,8 +104,8 @@ def check_mode(callback: pl.Callback, method: Method) -> None:
         return
     expected, better = ("max", "more") if higher_is_better(monitor, method) else ("min", "less")
     if mode != expected:
-        problem = f"{mode} is not possible for {monitor}, of which {better} is better"
-        raise PflError(f"trainer.callbacks.mode: {problem}; allowed: {expected}")
+        problem = f"must be {expected} for {monitor}, of which {better} is better, got {mode}"
+        raise PflError(f"trainer.callbacks.mode: {problem}")
 
 
 def higher_is_better(value: str, method: Method) -> bool:
@@ -129,9 +129,9 @@ def check_monitor(key: str, monitor: str, method: Method, data: FederatedDataMod
     """
     split, _, rest = monitor.partition("/")
     if split in ("test", "choice"):
-        raise PflError(f"{key}: {monitor} would select on test data; allowed: a name starting with val/")
+        raise PflError(f"{key}: {monitor} would select on test data; use a name starting with val/")
     if split == "val" and split not in data.eval_splits:
-        raise PflError(f"{key}: {monitor} is not there without validation samples; allowed: data.val_fraction above 0")
+        raise PflError(f"{key}: {monitor} needs validation samples; set data.val_fraction above 0")
     first = headline("val", score_kind_of(data))
     if split == "val" and monitor != first and rest.partition("/")[0] not in method.eval_models:
         allowed = ", ".join([first, *(mean_score(model, data) for model in method.eval_models)])

@@ -142,7 +142,7 @@ class RoundCsv:
         return self.path.stat().st_size if self.path.exists() else 0
 
     def _damage(self, line: int) -> PflError:
-        return PflError(f"'{self.path}': line {line} is damaged; allowed: the table of this run, or no file")
+        return PflError(f"'{self.path}': line {line} is damaged; restore the table of this run, or remove the file")
 
 
 def text_of(rows: Sequence[Mapping[str, Any]]) -> str:

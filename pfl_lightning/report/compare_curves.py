@@ -212,9 +212,7 @@ def _curves_of_group(group: list[RunRecord], models: Sequence[str]) -> Iterator[
     for run, successor in pairwise(group):
         if run.seed == successor.seed:
             folders = f"'{run.folder}' and '{successor.folder}'"
-            raise PflError(
-                f"seed_everything: {run.seed} in {folders} with the same settings; allowed: one run per seed"
-            )
+            raise PflError(f"seed_everything: {run.seed} in {folders} with the same settings; compare one run per seed")
     first = group[0]
     compared = [model for model in models if model in first.means] if models else usual_models(first)
     if not compared:
@@ -222,7 +220,7 @@ def _curves_of_group(group: list[RunRecord], models: Sequence[str]) -> Iterator[
     for model in compared:
         curve = Curve(group, model)
         if not len(curve.rounds):
-            raise PflError(f"runs: the seeds of '{first.folder}' share no evaluated round; allowed: at least one")
+            raise PflError(f"runs: the seeds of '{first.folder}' share no evaluated round")
         yield curve
 
 

@@ -98,13 +98,13 @@ def read_run(folder: Path) -> RunRecord:
         PflError: If it is not a run folder, or has no test results.
     """
     if not folder.is_dir():
-        raise PflError(f"runs: no such folder: '{folder}'; allowed: run folders, such as runs/FedRep-Digits/version_0")
+        raise PflError(f"runs: no such folder: '{folder}'; give run folders, such as runs/FedRep-Digits/version_0")
     if missing := [name for name in run_files.FILES if not (folder / name).is_file()]:
-        raise PflError(f"runs: '{folder}' has no {missing[0]}; allowed: folders with {', '.join(run_files.FILES)}")
+        raise PflError(f"runs: '{folder}' has no {missing[0]}; a run folder has {', '.join(run_files.FILES)}")
     config = run_files.read_settings(folder)
     logged = run_files.read_table(folder / run_files.METRICS, ("round", COMPUTE)).set_index("round")
     if not (logged.index.is_monotonic_increasing and logged.index.is_unique):
-        raise PflError(f"runs: '{folder / run_files.METRICS}' has rounds out of order; allowed: run folders of pfl fit")
+        raise PflError(f"runs: '{folder / run_files.METRICS}' has rounds out of order; give run folders of pfl fit")
     tags = [tag for name in logged if (tag := TEST_MEAN.fullmatch(name))]
     clients = run_files.read_clients(folder / run_files.CLIENTS)
     tested = {round_index for split, _, round_index in clients if split == "test"}
@@ -113,7 +113,7 @@ def read_run(folder: Path) -> RunRecord:
     left_out = [round_index for round_index in evaluated.index if round_index not in tested]
     evaluated = evaluated.drop(left_out)
     if not tags or evaluated.empty:
-        raise PflError(f"runs: '{folder}' has no test results; allowed: runs that were evaluated on test samples")
+        raise PflError(f"runs: '{folder}' has no test results; give runs that were evaluated on test samples")
     return RunRecord(
         folder,
         run_files.read_label(folder),
@@ -141,7 +141,7 @@ def check_same_data(runs: Sequence[RunRecord]) -> None:
             may_differ = key.startswith("data.participation") or key in NO_MATTER
             if values[0] != values[1] and f"{key}.".startswith("data.") and not may_differ:
                 difference = f"{values[0]} in '{first.folder}', {values[1]} in '{run.folder}'"
-                raise PflError(f"{key}: {difference}; allowed: runs on the same data")
+                raise PflError(f"{key}: {difference}; compare runs on the same data")
 
 
 def settings_of(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

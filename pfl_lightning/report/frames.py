@@ -66,10 +66,10 @@ def _table(folders: Folders, read: Callable[[Path], "pd.DataFrame"]) -> "pd.Data
 
     paths = [Path(folders)] if isinstance(folders, str | Path) else [Path(folder) for folder in folders]
     if not paths:
-        raise PflError("folders: none is not possible; allowed: folders such as runs/FedRep-Digits/version_0")
+        raise PflError("folders: got none; give one or several, such as runs/FedRep-Digits/version_0")
     for path in paths:
         if not (path / run_files.CONFIG).is_file():
-            raise PflError(f"folders: '{path}' is no run folder; allowed: folders such as runs/FedRep-Digits/version_0")
+            raise PflError(f"folders: '{path}' is no run folder; give folders such as runs/FedRep-Digits/version_0")
     configs = [run_files.read_settings(path) for path in paths]
     settings = [dict(settings_of(config)) for config in configs]
     varied = _varied(settings)

@@ -68,7 +68,7 @@ def has_pictures(out: Path) -> bool:
     """
     captions = out / "figures.md"
     if captions.exists() and not captions.read_text(errors="replace").startswith(HEAD):
-        raise PflError(f"out: '{captions}' is not of pfl compare; allowed: another folder")
+        raise PflError(f"out: '{captions}' was not written by pfl compare; choose another folder")
     return captions.exists()
 
 

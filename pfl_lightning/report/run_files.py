@@ -115,7 +115,7 @@ def read_table(file: Path, columns: Sequence[str]) -> "pd.DataFrame":
         cells = pd.read_csv(complete, dtype=object, index_col=False)
         table = cells.astype({name: TYPES.get(name, "float") for name in cells})  # Python's floats, to the last digit
     if missing := [name for name in columns if name not in table]:
-        raise PflError(f"runs: '{path}' has no column {missing[0]}; allowed: run folders of pfl fit")
+        raise PflError(f"runs: '{path}' has no column {missing[0]}; give run folders of pfl fit")
     return table
 
 
@@ -131,7 +131,7 @@ def read_client_table(path: Path) -> "pd.DataFrame":
         table = table[table["round"] < sizes.index[-1]]
         sizes = sizes[:-1]
     if sizes.nunique() > 1:
-        raise PflError(f"runs: '{path}' has more clients in some rounds than in others; allowed: tables of pfl fit")
+        raise PflError(f"runs: '{path}' has more clients in some rounds than in others; give tables of pfl fit")
     return table
 
 
@@ -152,4 +152,4 @@ def _reading(path: Path) -> Iterator[Path]:
         raise PflError(f"runs: cannot read '{path}' ({error.strerror})") from error
     except (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
         why = f" ({one_line(error)})" if isinstance(error, ValueError) else ""
-        raise PflError(f"runs: '{path}' was not written by pfl fit{why}; allowed: run folders of pfl fit") from error
+        raise PflError(f"runs: '{path}' was not written by pfl fit{why}; give run folders of pfl fit") from error

@@ -191,7 +191,7 @@ def test_scores_of_another_kind_are_not_compared(ragged_data, fit, tmp_path):
             0.2,
             "is not logged; allowed: val/accuracy, val/global/accuracy/mean, val/finetuned",
         ),
-        ("val/global/accuracy/mean", 0.0, "is not there without validation samples; allowed: data.val_fr"),
+        ("val/global/accuracy/mean", 0.0, "needs validation samples; set data.val_fr"),
         ("val/global/accuracy/men", 0.2, "is not logged; allowed: val/accuracy, "),
     ],
 )

@@ -107,6 +107,6 @@ def test_a_file_that_somebody_else_has_changed_is_read_again(tmp_path):
 def test_a_damaged_table_is_refused_and_kept(content, line, tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(content)
-    with pytest.raises(PflError, match=f"t.csv': line {line} is damaged; allowed: the table of this run"):
+    with pytest.raises(PflError, match=f"t.csv': line {line} is damaged; restore the table of this run"):
         RoundCsv(path).write(5, [{"a": 1}])
     assert path.read_bytes() == content

@@ -348,8 +348,8 @@ def test_a_traceback_is_there_for_who_asks(monkeypatch):
 @pytest.mark.parametrize(
     ("monitor", "line"),
     [
-        ("test/global/accuracy/mean", "would select on test data; allowed: a name starting with val/"),
-        ("choice/global/accuracy/mean", "would select on test data; allowed: a name starting with val/"),
+        ("test/global/accuracy/mean", "would select on test data; use a name starting with val/"),
+        ("choice/global/accuracy/mean", "would select on test data; use a name starting with val/"),
         ("val/globl/accuracy/mean", "is not logged; allowed: val/accuracy, val/global/accuracy"),
         ("val/global/accuracy/p99", "checkpoint.monitor: val/global/accuracy/p99 is not logged; allowed: val/"),
     ],

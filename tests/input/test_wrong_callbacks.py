@@ -63,7 +63,7 @@ def test_a_callback_that_cannot_work_is_refused_with_a_line(refused):
         (f"{STOP}=test/global/accuracy/mean", "trainer.callbacks.monitor: test/global/accuracy/mean would select on"),
         (
             f"{STOP}=val/global/accuracy/mean --data.val_fraction=0",
-            "trainer.callbacks.monitor: val/global/accuracy/mean is not there without validation samples; allowed: da",
+            "trainer.callbacks.monitor: val/global/accuracy/mean needs validation samples; set da",
         ),
         ("LearningRateMonitor --trainer.logger=false", ""),  # in Lightning's words
         ("ThroughputMonitor", "trainer.callbacks.batch_size_fn: a value is missing"),

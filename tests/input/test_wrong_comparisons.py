@@ -79,8 +79,8 @@ def test_a_broken_file_is_named(run, file, change, words, refused):
 @pytest.mark.parametrize("file", ["config.yaml", "label.yaml", "metrics.csv", "clients.csv"])
 def test_a_missing_file_is_named(run, file, refused):
     (run / file).unlink()
-    allowed = "folders with config.yaml, label.yaml, metrics.csv, clients.csv"
-    assert refused("compare", "run") == (1, f"runs: 'run' has no {file}; allowed: {allowed}")
+    files = "config.yaml, label.yaml, metrics.csv, clients.csv"
+    assert refused("compare", "run") == (1, f"runs: 'run' has no {file}; a run folder has {files}")
 
 
 @pytest.mark.parametrize("file", ["metrics.csv", "clients.csv"])
@@ -119,7 +119,10 @@ def test_runs_that_end_after_different_rounds_get_a_note(short, compared):
         (["run/config.yaml"], "runs: no such folder: 'run/config.yaml'"),
         (["run", "--targets", "1.5"], "targets: 1.5 is not possible; allowed: accuracies between 0 and 1"),
         (["run", "--models", "finetuned", "globl"], "models: globl is in none of the runs; allowed: global, finetuned"),
-        (["run", "--out", "run/mine"], "out: 'run/mine/figures.md' is not of pfl compare; allowed: another folder"),
+        (
+            ["run", "--out", "run/mine"],
+            "out: 'run/mine/figures.md' was not written by pfl compare; choose another folder",
+        ),
         (["run", "--out", "run/config.yaml"], "out: cannot make the folder 'run/config.yaml' ("),
         (["run", "--out", "run/config.yaml/out"], "out: cannot make the folder 'run/config.yaml/out'"),
     ],

@@ -115,7 +115,7 @@ def a_folder(path: Path) -> None:
         (lambda run: shutil.rmtree(run / "checkpoints"), "ckpt_path: last, but no run in 'runs/FedAvg-Digits' has"),
         (lambda run: (shutil.rmtree(run), run.write_text("")), "ckpt_path: last, but no run in 'runs/FedAvg-Digits'"),
         (lambda run: (run / "metrics.csv").write_bytes(bytes(range(256))), "metrics.csv': line 1 is damaged"),
-        (lambda run: damaged(run / "clients.csv", 9), "clients.csv': line 9 is damaged; allowed: the table of this"),
+        (lambda run: damaged(run / "clients.csv", 9), "clients.csv': line 9 is damaged; restore the table of this"),
         (lambda run: a_folder(run / "clients.csv"), "clients.csv"),
     ],
 )

@@ -47,7 +47,7 @@ def test_an_option_of_one_method_is_a_column_if_it_differs_among_its_runs(write_
 
 
 def test_no_folders_are_one_line():
-    with pytest.raises(PflError, match=r"^folders: none is not possible; allowed: folders such as runs/"):
+    with pytest.raises(PflError, match=r"^folders: got none; give one or several, such as runs/"):
         results([])
 
 

@@ -56,8 +56,8 @@ class GradientDoubling(Doubling):
         """
         shares_nothing = not method.shared & method.engine.trainable
         if shares_nothing or not method.one_model:
-            problem = f"{type(method).__name__}, which shares {'nothing' if shares_nothing else 'no single model'}"
-            raise PflError(f"GradientDoubling: not possible with {problem}; allowed: StageDoubling")
+            problem = f"{type(method).__name__} shares {'nothing' if shares_nothing else 'no single model'}"
+            raise PflError(f"GradientDoubling needs one shared model, but {problem}; use StageDoubling")
         if trainer.global_step == 0:  # an earlier run may have used this object
             self.stage = self.rounds = 0
             self.threshold = 0.0

@@ -57,7 +57,7 @@ class OracleDoubling(Doubling):
             self.stage = 0
             self.arrived = False
         if self.arrived:
-            raise PflError(f"ckpt_path: the run reached its target in round {trainer.global_step}; allowed: another")
+            raise PflError(f"ckpt_path: the run reached its target in round {trainer.global_step}; start a new run")
 
     def after_round(self, trainer: pl.Trainer, method: Method, batch: Round) -> None:
         """Check the distance after a round: go to the next stage, or stop.
@@ -66,7 +66,7 @@ class OracleDoubling(Doubling):
             PflError: If the method logs no distance.
         """
         if DISTANCE not in trainer.callback_metrics:
-            raise PflError(f"OracleDoubling: {DISTANCE} is not logged; allowed: LinearFedRep on LinearRepresentation")
+            raise PflError(f"OracleDoubling needs {DISTANCE}, which LinearFedRep logs on LinearRepresentation")
         distance = float(trainer.callback_metrics[DISTANCE])
         data = federated(trainer)
         pool = data.participation.pool_size or data.training_clients

@@ -49,16 +49,16 @@ class Doubling(pl.Callback, ABC):
         """
         names = [type(c).__name__ for c in callbacks_of(trainer, pl.Callback) if isinstance(c, Doubling)]
         if len(names) > 1:
-            raise PflError(f"trainer.callbacks: {' with '.join(names)} is not possible; allowed: one of them")
+            raise PflError(f"trainer.callbacks: {' and '.join(names)} exclude each other; use one of them")
         if isinstance(method_of(pl_module).aggregator, DPAggregator):
             raise PflError(
-                f"trainer.callbacks: {names[0]} is not possible with DPAggregator, whose budget is that of clients "
-                "drawn at random; allowed: no stage doubling"
+                f"trainer.callbacks: {names[0]} does not work with DPAggregator, whose budget assumes clients "
+                "drawn at random; remove one of them"
             )
         if isinstance(federated(trainer).participation, Asynchronous):
             raise PflError(
-                f"trainer.callbacks: {names[0]} is not possible with Asynchronous, which has no rounds; allowed: no "
-                "stage doubling, or data.participation: Participation"
+                f"trainer.callbacks: {names[0]} does not work with Asynchronous, which has no rounds; remove it, or "
+                "set data.participation to Participation"
             )
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -120,7 +120,7 @@ class StageDoubling(Doubling):
     ) -> None:
         super().__init__(n0, double_by)
         if rounds_per_stage == []:
-            raise PflError("StageDoubling.rounds_per_stage: [] is not possible; allowed: one number, or several")
+            raise PflError("StageDoubling.rounds_per_stage must be one number or several, got []")
         self.rounds_per_stage = rounds_per_stage
 
     def stage_of(self, round_index: int) -> int:

@@ -40,7 +40,7 @@ class CosineMaps(pl.Callback):
         """
         if not personal_parameters(method_of(pl_module), "head"):
             name = type(pl_module).__name__
-            raise PflError(f"CosineMaps: not possible with {name}, whose clients keep no heads; allowed: e.g. FedRep")
+            raise PflError(f"CosineMaps needs clients that keep heads, as in FedRep; those of {name} keep none")
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Compute the maps, and log what they say."""

@@ -77,7 +77,7 @@ def test_a_resumed_run_goes_on_in_its_stage(ragged_data, fit, tmp_path):
     ("method", "shared"), [(Local, "nothing"), (IFCA, "no single model"), (PFedHN, "no single model")]
 )
 def test_a_method_without_one_shared_model_is_refused(method, shared, ragged_data, fit):
-    line = f"GradientDoubling: not possible with {method.__name__}, which shares {shared}; allowed: StageDoubling"
+    line = f"GradientDoubling needs one shared model, but {method.__name__} shares {shared}; use StageDoubling"
     with pytest.raises(PflError, match=line):
         fit(method(network=NETWORK), ragged_data(), 1, callbacks=[GradientDoubling()])
 

@@ -78,10 +78,10 @@ def test_a_stage_is_left_at_its_own_floor_and_the_run_ends_at_the_pools_lower_on
         fit(Told(distances), ragged_data(num_clients=4), 8, folder, callbacks=[doubling, rounds])
         assert rounds.values == list(zip([1, 1, 2, 2, 4, 4, 4], map(pytest.approx, distances), strict=False))
     last = tmp_path / "two/checkpoints/last.ckpt"
-    with pytest.raises(PflError, match=r"^ckpt_path: the run reached its target in round 7; allowed: another$"):
+    with pytest.raises(PflError, match=r"^ckpt_path: the run reached its target in round 7; start a new run$"):
         fit(Told(distances), ragged_data(num_clients=4), 8, "two", last, [doubling])
 
 
 def test_a_method_without_a_distance_is_refused(fit, ragged_data):
-    with pytest.raises(PflError, match=r"^OracleDoubling: train/distance is not logged; allowed: LinearFedRep on"):
+    with pytest.raises(PflError, match=r"^OracleDoubling needs train/distance, which LinearFedRep logs on"):
         fit(FedAvg(), ragged_data(), 1, callbacks=[OracleDoubling(2, 1.0)])

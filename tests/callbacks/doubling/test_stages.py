@@ -87,6 +87,6 @@ def test_with_everyone_in_the_first_stage_it_is_the_base_method(method, pool_siz
 def test_two_rules_at_once_are_refused(fit):
     callbacks = [EveryRoundDoubling(n0=1), StageDoubling(n0=1)]
     with pytest.raises(
-        PflError, match=r"^trainer\.callbacks: EveryRoundDoubling with StageDoubling is not possible; allowed: one"
+        PflError, match=r"^trainer\.callbacks: EveryRoundDoubling and StageDoubling exclude each other; use one"
     ):
         fit(small(), Digits(num_clients=10), 1, callbacks=callbacks)

@@ -70,5 +70,7 @@ def test_the_maps_are_drawn_after_training_and_there_is_no_correlation_with_equa
 
 @pytest.mark.parametrize("make", [FedAvg, partial(LGFedAvg, head=1)])
 def test_a_method_without_heads_at_clients_is_refused(make, ragged_data, fit):
-    with pytest.raises(PflError, match=r"^CosineMaps: not possible with \w+, whose clients keep no heads; allowed: "):
+    with pytest.raises(
+        PflError, match=r"^CosineMaps needs clients that keep heads, as in FedRep; those of \w+ keep none$"
+    ):
         run(make, ragged_data(), fit)
