@@ -179,7 +179,7 @@ def test_a_run_folder_that_cannot_be_written(finished, monkeypatch, refusal):
             "MLFlowLogger cannot be made: ",
             marks=pytest.mark.skipif(not find_spec("mlflow"), reason="needs the extra mlflow"),
         ),
-        (["--trainer.callbacks=CosineMaps"], "CosineMaps: not possible with FedAvg"),
+        (["--trainer.callbacks=CosineMaps"], "CosineMaps needs clients that keep heads"),
         (["--checkpoint.monitor=val/nothing"], "checkpoint.monitor: val/nothing is not logged"),
     ],
 )
