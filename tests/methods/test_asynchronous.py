@@ -233,5 +233,5 @@ def test_what_does_not_go_with_it_is_refused(make, options, line, ragged_data):
 
 
 def test_stage_doubling_is_refused(ragged_data, fit):
-    with pytest.raises(PflError, match=r"trainer\.callbacks: StageDoubling is not possible with Asynchronous"):
+    with pytest.raises(PflError, match=r"trainer\.callbacks: StageDoubling does not work with Asynchronous"):
         fit(FedAvg(), ragged_data(participation=Asynchronous(buffer=2)), 2, callbacks=[StageDoubling(n0=2)])
