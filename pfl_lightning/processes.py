@@ -38,7 +38,7 @@ def rank() -> int:
     return dist.get_rank() if _are_several() else 0
 
 
-def shares(costs: Tensor, among: int | None = None) -> list[Tensor]:
+def split_by_cost(costs: Tensor, among: int | None = None) -> list[Tensor]:
     """Split pieces of work among the processes so that they finish at about the same time.
 
     The largest remaining piece goes to the process with the least work; a pure function of the costs.
@@ -51,7 +51,7 @@ def shares(costs: Tensor, among: int | None = None) -> list[Tensor]:
         For each process the indices of its pieces in ascending order, ``[pieces]``.
 
     Examples:
-        >>> shares(torch.tensor([3, 2, 2]), among=2)
+        >>> split_by_cost(torch.tensor([3, 2, 2]), among=2)
         [tensor([0]), tensor([1, 2])]
     """
     loads = [(0.0, process) for process in range(among or count())]
@@ -63,7 +63,7 @@ def shares(costs: Tensor, among: int | None = None) -> list[Tensor]:
     return [torch.tensor(sorted(pieces), dtype=torch.int64) for pieces in places]
 
 
-def total(tree: Tree, some_lack: bool = False) -> Tree:
+def all_reduce(tree: Tree, some_lack: bool = False) -> Tree:
     """Sum each tensor over the processes; all of them get the same result, bit for bit.
 
     Real numbers are added in float64, so it hardly matters which process has which part of a sum, and integers modulo
@@ -76,7 +76,7 @@ def total(tree: Tree, some_lack: bool = False) -> Tree:
     if count() == 1:
         return tree
     if some_lack:
-        forms = from_first({name: (tensor.shape, tensor.dtype) for name, tensor in tree.items()})
+        forms = broadcast({name: (tensor.shape, tensor.dtype) for name, tensor in tree.items()})
         tree = {name: tree.get(name, torch.zeros(shape, dtype=dtype)) for name, (shape, dtype) in forms.items()}
     summed: Tree = {}
     for is_real in (True, False):
@@ -92,7 +92,7 @@ def total(tree: Tree, some_lack: bool = False) -> Tree:
     return {name: summed[name] for name in tree}
 
 
-def exchanged(rows: Sequence[Tensor], arriving: Sequence[int]) -> Tensor:
+def all_to_all(rows: Sequence[Tensor], arriving: Sequence[int]) -> Tensor:
     """Send rows to the processes and receive theirs.
 
     Args:
@@ -116,7 +116,7 @@ def exchanged(rows: Sequence[Tensor], arriving: Sequence[int]) -> Tensor:
     return received.to(rows[0].device)
 
 
-def gathered(value: Value) -> list[Value]:
+def all_gather(value: Value) -> list[Value]:
     """Gather a small picklable value from each process."""
     if count() == 1:
         return [value]
@@ -125,7 +125,7 @@ def gathered(value: Value) -> list[Value]:
     return values
 
 
-def from_first(value: Value) -> Value:
+def broadcast(value: Value) -> Value:
     """Broadcast the small picklable value of the first process."""
     if count() == 1:
         return value

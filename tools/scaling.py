@@ -88,7 +88,7 @@ def use_of_states(clients: int, cohort: int) -> tuple[float, float, float]:
     bank.shard.fill()
     memory = resident_bytes() - before
     ids = torch.randperm(clients, generator=torch.Generator().manual_seed(0))[:cohort]
-    shares = [ids[places] for places in processes.shares(torch.ones(cohort))]
+    shares = [ids[places] for places in processes.split_by_cost(torch.ones(cohort))]
 
     def move() -> None:
         with bank.placed(shares, changes=True):

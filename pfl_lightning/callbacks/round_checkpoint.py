@@ -168,7 +168,7 @@ class RoundCheckpoint(Checkpoint):
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
         """Write a round that is due, unless its evaluation is still to come."""
-        self._signal = max(processes.gathered(self._received_signal))
+        self._signal = max(processes.all_gather(self._received_signal))
         evaluation_follows = trainer.should_stop or trainer.global_step % (trainer.val_check_batch or 1) == 0
         if self._is_due(trainer, evaluated=False) and not evaluation_follows:
             self._write(trainer)
@@ -184,7 +184,7 @@ class RoundCheckpoint(Checkpoint):
         """Save the round that was evaluated, if it is due or the best."""
         if trainer.state.fn != TrainerFn.FITTING or _is_trial(trainer):
             return
-        self._signal = max(processes.gathered(self._received_signal))
+        self._signal = max(processes.all_gather(self._received_signal))
         is_due = self._is_due(trainer, evaluated=True)
         is_best = self._improves(trainer)
         if is_due or is_best:

@@ -14,12 +14,12 @@ from pfl_lightning.client.losses import (
 from pfl_lightning.client.optimizers import squared_norms
 from pfl_lightning.client.penalties import Correlation, Penalty, Proximity, Ridge, SmoothL1, total
 from pfl_lightning.client.phase import FeatureLoss, Follow, Gradient, LocalOptimizer, Masked, Phase
-from pfl_lightning.client.predictions import Collected, joined
+from pfl_lightning.client.predictions import ClientPredictions, join_outputs
 
 __all__ = [
     "STANDARD",
     "BackendName",
-    "Collected",
+    "ClientPredictions",
     "Correlation",
     "Engine",
     "Examples",
@@ -38,7 +38,7 @@ __all__ = [
     "Samples",
     "SmoothL1",
     "as_outputs",
-    "joined",
+    "join_outputs",
     "largest_first",
     "log_probabilities",
     "loss_of_samples",

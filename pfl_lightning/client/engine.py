@@ -20,9 +20,9 @@ from pfl_lightning.client.layers import (
     is_random,
     layers_without_vmap,
     layout,
-    mixed,
     needs_torchs_stream,
     part,
+    partly_trained_layers,
     set_mode,
     shared_layers,
     streams,
@@ -32,7 +32,7 @@ from pfl_lightning.client.losses import STANDARD, Loss, hits
 from pfl_lightning.client.phase import Phase
 from pfl_lightning.client.predictions import Predictions, Watch
 from pfl_lightning.client.steps import Steps, loss_gradient
-from pfl_lightning.client.threads import one_at_a_time, spread
+from pfl_lightning.client.threads import map_in_threads, with_lock
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.tree import BATCH_NORM, Params, Tree, movable, select, sum_type
@@ -165,7 +165,7 @@ class Engine:
 
         threads = self._threads(backend, network, stacks, phase) if on_cpu else 1
         if threads > 1:
-            results = spread(trained, tiles, self._of_thread, threads)
+            results = map_in_threads(trained, tiles, self._of_thread, threads)
         else:
             results = map(partial(trained, self._with_streams() if is_random(self.network) else self), tiles)
         losses = []
@@ -191,7 +191,7 @@ class Engine:
     def _of_thread(self) -> "Engine":
         """The same engine for another thread."""
         engine = self._with_streams()
-        engine.report = one_at_a_time(self.report)
+        engine.report = with_lock(self.report)
         return engine
 
     def _with_streams(self) -> "Engine":
@@ -234,7 +234,9 @@ class Engine:
     def _note(self, network: nn.Sequential, backend: Backend, stacks: Tree, steps: Steps) -> None:
         """Record how a phase runs and why."""
         layers = ", ".join(name for name, layer in network.named_children() if holds(name, layer, stacks))
-        layers += "".join(f" (the rest of {name} is computed again in every step)" for name in mixed(network, stacks))
+        layers += "".join(
+            f" (the rest of {name} is computed again in every step)" for name in partly_trained_layers(network, stacks)
+        )
         layers += " with a penalty" if steps.phase.penalty is not None else ""
         usual = REQUESTED if self.requested == "batched" else "no layer needs or prefers one client at a time"
         reason = self.reason_for_sequential(network, stacks) or usual

@@ -120,7 +120,7 @@ def layers_without_vmap(network: nn.Sequential) -> list[str]:
     return [name for name, layer in network.named_children() if getattr(layer, "without_vmap", False)]
 
 
-def mixed(network: nn.Sequential, trainable: Collection[str]) -> list[str]:
+def partly_trained_layers(network: nn.Sequential, trainable: Collection[str]) -> list[str]:
     """The layers that have some, but not all, of their parameters in ``trainable``."""
     parameters = {
         layer: [f"{layer}.{name}" for name, _ in inner.named_parameters()] for layer, inner in network.named_children()

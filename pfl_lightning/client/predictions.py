@@ -24,7 +24,7 @@ class Predictions(NamedTuple):
 Watch = Callable[[Predictions], None]
 
 
-def joined(predictions: Iterable[Predictions], clients: int) -> Tensor:
+def join_outputs(predictions: Iterable[Predictions], clients: int) -> Tensor:
     """Join the outputs for all samples of some clients, ``[clients, longest, ...]``; where there is none are zeros."""
     parts = []
     for rows, outputs, *_ in predictions:
@@ -33,7 +33,7 @@ def joined(predictions: Iterable[Predictions], clients: int) -> Tensor:
     return torch.cat(parts, dim=1)
 
 
-class Collected:
+class ClientPredictions:
     """Collects the predictions for each client of a cohort.
 
     Args:

@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 CALLING = threading.Lock()
 
 
-def spread(
+def map_in_threads(
     work: Callable[[Local, Item], Result], items: Iterable[Item], make_local: Callable[[], Local], threads: int
 ) -> Iterator[Result]:
     """Call a function on each item, several at the same time; torch computes each with one thread.
@@ -41,7 +41,7 @@ def spread(
     return pool(threads).map(call, items)
 
 
-def one_at_a_time(function: Callable[..., None]) -> Callable[..., None]:
+def with_lock(function: Callable[..., None]) -> Callable[..., None]:
     """A function that several threads may call."""
 
     def call(*arguments: Any) -> None:

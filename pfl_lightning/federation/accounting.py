@@ -78,7 +78,7 @@ class Accounting:
             paper_bits: Bits of an upload by the formula of FedMac's paper, as the mean over the participants.
             samples: Samples that all clients took gradients of.
         """
-        sent, received, paper = processes.from_first((up.bits, down.bits, up.paper + down.paper))
+        sent, received, paper = processes.broadcast((up.bits, down.bits, up.paper + down.paper))
         self.ledger.samples += samples
         self.ledger.paper += paper_bits
         self.ledger.record(8 * uploaded + sent, received, paper / len(batch.participants))

@@ -102,7 +102,7 @@ class ClientStates(nn.Module):
         placed_ids, order = clients[processes.rank()][owners.argsort(stable=True)].sort()
         rows = {}
         for name in self.names:
-            arrived = processes.exchanged([self.shard.read(name, ids) for ids in stored], arriving)
+            arrived = processes.all_to_all([self.shard.read(name, ids) for ids in stored], arriving)
             rows[name] = arrived[order.to(arrived.device)]
             placed_ids = placed_ids.to(arrived.device)
         self._placed = placed_ids, rows
@@ -113,7 +113,7 @@ class ClientStates(nn.Module):
         if changes:
             returning = order.argsort().split(arriving)
             changed = {
-                name: processes.exchanged(
+                name: processes.all_to_all(
                     [stack[places.to(stack.device)] for places in returning], list(map(len, stored))
                 )
                 for name, stack in rows.items()
@@ -176,7 +176,7 @@ class ClientStates(nn.Module):
             for block in self._blocks(matrix):
                 rows = all_rows(matrix[:, block], self.shard.clients)[selected].double()
                 products[stored] += rows[stored] @ rows.T
-        return processes.total({"": products})[""]
+        return processes.all_reduce({"": products})[""]
 
     @torch.no_grad()
     def spread(self, names: Iterable[str], ids: Tensor | None = None) -> Tensor:
@@ -196,7 +196,7 @@ class ClientStates(nn.Module):
             center = mean.flatten()
             parts = (matrix[:, block][places] - center[block] for block in self._blocks(matrix))
             distances += [torch.linalg.vector_norm(part) / self._count(ids) ** 0.5 for part in parts]
-        return processes.total({"": torch.stack(distances).double().square().sum()})[""]
+        return processes.all_reduce({"": torch.stack(distances).double().square().sum()})[""]
 
     @torch.no_grad()
     def mean(self, names: Iterable[str], ids: Tensor | None = None) -> Tree:
@@ -209,7 +209,7 @@ class ClientStates(nn.Module):
             dtype = stack.dtype if stack.is_floating_point() else torch.get_default_dtype()
             parts = [matrix[:, block][places].sum(0, dtype=dtype) for block in self._blocks(matrix)]
             sums[name] = torch.cat(parts).view(stack.shape[1:])
-        return {name: total / self._count(ids) for name, total in processes.total(sums).items()}
+        return {name: total / self._count(ids) for name, total in processes.all_reduce(sums).items()}
 
     def _count(self, ids: Tensor | None) -> int:
         """Number of some clients, or of all."""
@@ -259,13 +259,13 @@ class ClientStates(nn.Module):
         self.shard.begin()
         ids, changed = self.shard.changed_rows()
         peers = processes.count() - 1
-        arriving = processes.gathered(len(ids))
+        arriving = processes.all_gather(len(ids))
         if processes.rank() > 0:
             arriving = [0] * len(arriving)
-        ids = processes.exchanged([ids, *[ids[:0]] * peers], arriving)
+        ids = processes.all_to_all([ids, *[ids[:0]] * peers], arriving)
         order = ids.argsort()
         for name, rows in changed.items():
-            arrived = processes.exchanged([rows, *[rows[:0]] * peers], arriving)
+            arrived = processes.all_to_all([rows, *[rows[:0]] * peers], arriving)
             checkpoint["state_dict"][f"{CLIENTS}.{name}"] = arrived[order.to(arrived.device)] if peers else arrived
         if self.shard.changed is not None:
             start = {name: stack[0].clone() for name, stack in self.shard.start.items()}
@@ -463,7 +463,7 @@ class Exchange:
         """The senders' rows, ``[senders, entries]``, of which each process has its clients' ``block``."""
         if processes.count() == 1:
             return block[self.receivers]
-        return processes.exchanged([block[places] for places in self._sent], self._arriving)
+        return processes.all_to_all([block[places] for places in self._sent], self._arriving)
 
 
 def all_rows(rows: Tensor, clients: int) -> Tensor:
@@ -472,7 +472,7 @@ def all_rows(rows: Tensor, clients: int) -> Tensor:
     if count == 1:
         return rows
     arriving = [len(range(process, clients, count)) for process in range(count)]
-    parts = processes.exchanged([rows] * count, arriving).split(arriving)
+    parts = processes.all_to_all([rows] * count, arriving).split(arriving)
     stack = rows.new_empty(clients, *rows.shape[1:])
     for process, part in enumerate(parts):
         stack[process::count] = part

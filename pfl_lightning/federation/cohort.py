@@ -231,7 +231,7 @@ class Cohort:
         total.join(some_lack=len(batch.examples) < processes.count())
         if batch.arrivals is not None:
             self.versions.keep(batch.arrivals.update.held, batch.round_index, method.broadcast())
-        bits, samples = map(sum, zip(*processes.gathered((paper, gradients)), strict=True))
+        bits, samples = map(sum, zip(*processes.all_gather((paper, gradients)), strict=True))
         mean = {name: tensor.to(dtype) for name, tensor in total.result().items()}
         return RoundResult(mean, mean.pop(LOSS), bits / len(batch.participants), samples)
 
@@ -251,7 +251,7 @@ class Cohort:
             chunks = [chunk.cpu() for chunk in self.run(doing, work, own_examples)]
         if chunks:
             numbers[places] = torch.cat(chunks)
-        return processes.total({"": numbers})[""]
+        return processes.all_reduce({"": numbers})[""]
 
     @contextmanager
     def share(
@@ -269,7 +269,7 @@ class Cohort:
         Yields:
             Places of this process's clients among all, rising, ``[share]``, and their examples.
         """
-        shares = processes.shares(self.visited(examples.counts))
+        shares = processes.split_by_cost(self.visited(examples.counts))
         own_places = shares[processes.rank()]
         with clients.placed([examples.host_ids[places] for places in shares], changes):
             yield own_places, examples.at(own_places)

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from pfl_lightning.client import Collected, Engine, Examples
+from pfl_lightning.client import ClientPredictions, Engine, Examples
 from pfl_lightning.data import EvalBatch
 from pfl_lightning.federation.cohort import Cohort
 from pfl_lightning.metrics import ClientMetric, ClientScore
@@ -89,7 +89,7 @@ class Evaluator(nn.Module):
         metrics = [cast(ClientMetric, metric) for key, metric in self.others.items() if key.rpartition("/")[0] == name]
         ids = examples.ids
         counts = examples.device_counts
-        collected = [Collected(len(examples))] if metrics else []
+        collected = [ClientPredictions(len(examples))] if metrics else []
         score = (ids, counts, *engine.score(examples, params, *collected))
         values = [(metric, (ids, counts, collected[0].map(metric.measure).to(ids.device))) for metric in metrics]
         return [(self._scores[name], score), *values]

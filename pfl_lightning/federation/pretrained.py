@@ -14,7 +14,7 @@ from pfl_lightning.data.reading import reading
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checkpoints import Content, refusal
 from pfl_lightning.models import Network
-from pfl_lightning.server import restored
+from pfl_lightning.server import unpack_tensors
 from pfl_lightning.tree import Tree, movable, prefixed, select
 
 KEY = "model.pretrained"
@@ -39,7 +39,7 @@ def read_weights(file: str) -> Tree:
         content = _content(path)
         for key in WITHIN:
             content = content[key] if isinstance(content.get(key), Mapping) else content
-        return restored({name: value for name, value in content.items() if isinstance(value, Tensor | tuple)})
+        return unpack_tensors({name: value for name, value in content.items() if isinstance(value, Tensor | tuple)})
 
 
 def _content(path: Path) -> Mapping[str, Any]:

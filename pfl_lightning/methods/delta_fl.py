@@ -9,7 +9,7 @@ from pfl_lightning.data import Round
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods.method import Method
 from pfl_lightning.metrics import smooth_quantile, tail_weights, weighted_quantile
-from pfl_lightning.server import adding, quantile_from_sums
+from pfl_lightning.server import make_add_up, quantile_from_sums
 
 RESOLUTION = 1e-5  # of a quantile from sums
 FORWARD = 1 / 3  # of the time of training on the same samples: a step's backward pass costs twice its forward pass
@@ -113,7 +113,7 @@ class DeltaFL(Method):
         if self.quantile == "exact":
             return exact
         key = (batch.seed, "quantile", batch.round_index)
-        add_up = adding(self.aggregator, batch.examples.host_ids, batch.weights, key, limit=1 / RESOLUTION)
+        add_up = make_add_up(self.aggregator, batch.examples.host_ids, batch.weights, key, limit=1 / RESOLUTION)
         quantile = quantile_from_sums(losses, 1 - self.conformity, add_up, RESOLUTION)
         self.log("train/threshold_error", quantile - float(exact))
         return losses.new_tensor(quantile - 2 * RESOLUTION)  # one for its own error, one for rounding to float32

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt
-from pfl_lightning.client import Examples, joined
+from pfl_lightning.client import Examples, join_outputs
 from pfl_lightning.client.backends import Batched, Sequential
 from pfl_lightning.client.layers import layers_without_vmap, part
 from pfl_lightning.methods.method import Method
@@ -90,7 +90,7 @@ class FedDPA(Method):
         if model == "global":
             return received
         personal = with_own_adapters(received)
-        features = joined(self.engine.features(train, personal), len(train))
+        features = join_outputs(self.engine.features(train, personal), len(train))
         directions = F.normalize(features.flatten(2), dim=2) * train.present[..., None]
         likeness = directions.sum(1) / train.device_counts.clamp(min=1)[:, None]
         blend = received.beside(f"{BLEND}.shared", received.select(self.parts["all"]))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from pfl_lightning.bounds import PositiveInt
-from pfl_lightning.client import Examples, as_outputs, joined, log_probabilities
+from pfl_lightning.client import Examples, as_outputs, join_outputs, log_probabilities
 from pfl_lightning.methods.families.several_models import WEIGHTS, SeveralModels, uploaded
 from pfl_lightning.models import Network
 from pfl_lightning.seeding import Key
@@ -64,7 +64,7 @@ class FedEM(SeveralModels):
         """The loss of each sample, ``[cohort, samples]``."""
         predictions = self.engine.predictions(cohort, model)
         losses = (part._replace(outputs=self.engine.loss(part.outputs, part.targets)) for part in predictions)
-        return joined(losses, len(cohort))
+        return join_outputs(losses, len(cohort))
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Compute the shares and weights, and train every model on its share of the samples."""

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt
-from pfl_lightning.client import Examples, as_outputs, joined, log_probabilities
+from pfl_lightning.client import Examples, as_outputs, join_outputs, log_probabilities
 from pfl_lightning.client.layers import layers_without_vmap, part
 from pfl_lightning.methods.method import Method
 from pfl_lightning.models import Network
@@ -54,7 +54,7 @@ class KNNPer(Method):
         """The global model, for neighbours with the features and classes of the client's samples (``vote.*``)."""
         if model == "global":
             return received
-        features = joined(self.engine.features(train, received), len(train))
+        features = join_outputs(self.engine.features(train, received), len(train))
         classes = F.one_hot(train.targets(train.positions), self.num_classes) * train.present[..., None]
         samples = {f"{VOTE}.features": features.flatten(2), f"{VOTE}.classes": classes.to(features)}
         return received.beside(f"{VOTE}.head", received.select(self.parts["head"])).with_own(samples)

@@ -63,7 +63,7 @@ from pfl_lightning.federation.sparsity import Sparsity
 from pfl_lightning.imports import constructor_arguments, import_path
 from pfl_lightning.models import MLP, Head, InputKind, LoRA, Network, NetworkFactory, Part, Parts, start_network
 from pfl_lightning.seeding import Key, seed_of
-from pfl_lightning.server import Aggregator, Weighting, client_weights, restored, stored
+from pfl_lightning.server import Aggregator, Weighting, client_weights, pack_tensors, unpack_tensors
 from pfl_lightning.settings.objects import to_settings
 from pfl_lightning.tree import Params, Tree, assign, constants, movable, prefixed, repeated, select
 
@@ -779,7 +779,7 @@ class Method(pl.LightningModule):
         self.clients.save(checkpoint)
         leave_base_out(checkpoint, self.network)
         if self.packs:
-            checkpoint["state_dict"] = stored(checkpoint["state_dict"])
+            checkpoint["state_dict"] = pack_tensors(checkpoint["state_dict"])
 
     def on_load_checkpoint(self, checkpoint: Content) -> None:
         """Restore everything but the optimizer; build the method, unless it is built.
@@ -794,7 +794,7 @@ class Method(pl.LightningModule):
             check_same(checkpoint, "given", self.function_paths)
             self.accounting.load_state_dict(checkpoint["accounting"])
             self.cohort.load(checkpoint)
-            checkpoint["state_dict"] = restored(checkpoint["state_dict"])
+            checkpoint["state_dict"] = unpack_tensors(checkpoint["state_dict"])
             check_finite(checkpoint, constants(self.network))
             name = min(self.engine.trainable)
             dtype = checkpoint["state_dict"][f"network.{name}"].dtype

@@ -132,7 +132,7 @@ class PFedHN(Method):
         with torch.autocast(weights.device.type, enabled=False):
             models, product = torch.func.vjp(self.generate, phi, rows[EMBEDDING])[:2]
             of_phi, of_rows = product({name: wide(weights, t) * rows[f"{UPDATE}.{name}"] for name, t in models.items()})
-        slopes = processes.total(of_phi)
+        slopes = processes.all_reduce(of_phi)
         rows[EMBEDDING] -= self.hyper_lr * of_rows / weights[:, None]
         self.clients.scatter(ids[places], rows)
         for name, tensor in self.server.tree.items():

@@ -201,7 +201,7 @@ class Session(pl.Callback):
                     RoundCsv(path / table).read(resume.content["global_step"] if resume else 0)
             except PflError as error:  # the others wait to hear of it
                 refused = error
-        path, refused = processes.from_first((path, refused))
+        path, refused = processes.broadcast((path, refused))
         if refused:
             raise refused
         self.run_folder = cast(Path, path)
@@ -266,7 +266,7 @@ def check_data(data: FederatedDataModule, resume: Resume | None) -> None:
     before = resume and resume.content.get("fingerprint")
     if before and before != data.fingerprint():
         raise PflError(f"{held} holds other data than the checkpoint was trained on; allowed: the same")
-    if processes.count() > 1 and len(set(processes.gathered(data.fingerprint()))) > 1:
+    if processes.count() > 1 and len(set(processes.all_gather(data.fingerprint()))) > 1:
         raise PflError(f"{held} holds different data on the machines of this run; allowed: the same")
 
 

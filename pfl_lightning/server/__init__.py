@@ -1,8 +1,8 @@
 from pfl_lightning.server.aggregator import Aggregator, Upload, WeightedSum, rebase_stale_uploads
 from pfl_lightning.server.dp_aggregator import DPAggregator
-from pfl_lightning.server.messages import nbytes, packed_bits, restored, stored
+from pfl_lightning.server.messages import nbytes, pack_tensors, packed_bits, unpack_tensors
 from pfl_lightning.server.mixing_matrix import Mixing, MixingMatrix
-from pfl_lightning.server.quantile import adding, quantile_from_sums
+from pfl_lightning.server.quantile import make_add_up, quantile_from_sums
 from pfl_lightning.server.secure_aggregator import SecureAggregator
 from pfl_lightning.server.topology import Complete, ErdosRenyi, Exponential, GraphFile, Ring, Star, Topology, Torus
 from pfl_lightning.server.weights import (
@@ -33,16 +33,16 @@ __all__ = [
     "WeightedSum",
     "Weighting",
     "Yogi",
-    "adding",
     "client_weights",
     "cosine_attention",
     "cosines",
     "distance_attention",
     "least_on_simplex",
+    "make_add_up",
     "nbytes",
+    "pack_tensors",
     "packed_bits",
     "quantile_from_sums",
     "rebase_stale_uploads",
-    "restored",
-    "stored",
+    "unpack_tensors",
 ]

@@ -128,7 +128,7 @@ class WeightedSum:
         Args:
             some_lack: Whether other processes than the first may have received nothing.
         """
-        self.total = processes.total({**self.total, UPLOADED: torch.tensor(self.uploaded)}, some_lack)
+        self.total = processes.all_reduce({**self.total, UPLOADED: torch.tensor(self.uploaded)}, some_lack)
         self.uploaded = int(self.total.pop(UPLOADED))
 
     def result(self) -> Tree:

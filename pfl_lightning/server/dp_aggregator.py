@@ -135,7 +135,7 @@ class PrivateWeightedSum(WeightedSum):
     def join(self, some_lack: bool) -> None:
         """Add up what all processes have received; see ``WeightedSum.join``."""
         self.inner.join(some_lack)
-        self.heard = sum(processes.gathered(self.heard))
+        self.heard = sum(processes.all_gather(self.heard))
 
     def result(self) -> Tree:
         """End the sum, add noise to the models in it, and count it."""

@@ -43,12 +43,12 @@ def packed_bits(models: Mapping[str, Tensor]) -> Tensor:
     return 8 * torch.as_tensor(sum(sizes))  # 0 of no tensors
 
 
-def stored(tree: Mapping[str, Tensor]) -> dict[str, Any]:
+def pack_tensors(tree: Mapping[str, Tensor]) -> dict[str, Any]:
     """Tensors for a checkpoint: each of them whole, or as a tuple of bitmap, nonzero entries and shape."""
     return {name: _packed(tensor.detach()) for name, tensor in tree.items()}
 
 
-def restored(entries: Mapping[str, Any]) -> Tree:
+def unpack_tensors(entries: Mapping[str, Any]) -> Tree:
     """The tensors of a checkpoint, bit for bit, whether or not they were packed."""
     return {name: _unpacked(*form) if isinstance(form, tuple) else form for name, form in entries.items()}
 

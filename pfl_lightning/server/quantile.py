@@ -77,7 +77,7 @@ def step(values: Tensor, share: float, quantile: float, add_up: AddUp, resolutio
     return quantile + float((pull + 2 * share - 1) / total)
 
 
-def adding(aggregator: Aggregator, ids: Tensor, weights: Tensor, key: Key, limit: float) -> AddUp:
+def make_add_up(aggregator: Aggregator, ids: Tensor, weights: Tensor, key: Key, limit: float) -> AddUp:
     """Make a function that adds up contributions of clients, with one sum per call.
 
     Args:

@@ -172,7 +172,7 @@ class SecureWeightedSum(WeightedSum):
     def join(self, some_lack: bool) -> None:
         """Add up the words of all processes; see ``WeightedSum.join``."""
         super().join(some_lack)
-        self.awaited = set.intersection(*processes.gathered(self.awaited))
+        self.awaited = set.intersection(*processes.all_gather(self.awaited))
 
     def result(self) -> Tree:
         """End the sum and count it; see ``WeightedSum.result``."""

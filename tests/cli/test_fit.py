@@ -22,7 +22,7 @@ from pfl_lightning.data import Digits
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg
 from pfl_lightning.runs.experiment import Experiment
-from pfl_lightning.server import restored
+from pfl_lightning.server import unpack_tensors
 
 SMALL = ["--model.network", "MLP", "--model.network.hidden", "[8,8]", "--trainer.enable_progress_bar", "false"]
 NO_FIGURES = ["--trainer.logger=CSVLogger", "--trainer.logger.save_dir=csv"]  # which take most of a small run's time
@@ -145,7 +145,7 @@ def test_sparsity_is_told_where_it_is_on_and_stays_the_same_at_a_resume(capsys):
     sparse = ["--model.sparsity.prune=true", "--model.sparsity.threshold=0.05", "--trainer.callbacks=SparsityTracker"]
     fit("--trainer.max_steps=2", *sparse)
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Density")]
-    tensors = restored(state())  # the checkpoint of a pruned model is packed
+    tensors = unpack_tensors(state())  # the checkpoint of a pruned model is packed
     body = [tensor for name, tensor in tensors.items() if name.startswith(("network.fc1.", "network.fc2."))]
     share = sum(int((tensor != 0).sum()) for tensor in body) / sum(tensor.numel() for tensor in body)
     assert 0.1 < share < 0.9

@@ -11,7 +11,7 @@ from torch.func import functional_call, grad
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pfl_lightning.client import Engine, Phase, Proximity, Samples, engine, joined
+from pfl_lightning.client import Engine, Phase, Proximity, Samples, engine, join_outputs
 from pfl_lightning.client.backends import Batched
 from pfl_lightning.client.layers import frozen_layers, layout, with_streams
 from pfl_lightning.data.clients import ClientTable
@@ -167,7 +167,7 @@ def check_scores(engine, examples, params):
 def test_rows_of_samples_are_joined_over_windows(monkeypatch):
     monkeypatch.setattr("pfl_lightning.client.engine.SAMPLES_AT_ONCE", 4)
     network, examples, params = cohort(counts=(2, 5, 0))
-    outputs = joined(Engine(network).predictions(examples, params), 3)
+    outputs = join_outputs(Engine(network).predictions(examples, params), 3)
     expected = functional_call(network, params.shared, examples.gather(examples.positions).flatten(0, 1)).view(3, 5, 3)
     torch.testing.assert_close(outputs[examples.present], expected[examples.present])
     assert outputs.shape == (3, 5, 3)

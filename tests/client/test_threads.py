@@ -9,7 +9,7 @@ from fakes.torch_sgd import KEY
 from torch import nn
 
 from pfl_lightning.client import Engine, Phase, Proximity, engine
-from pfl_lightning.client.threads import spread
+from pfl_lightning.client.threads import map_in_threads
 from pfl_lightning.models import LeNet5, Network
 from pfl_lightning.tree import Params
 
@@ -23,15 +23,15 @@ def several_threads():
 
 @pytest.fixture
 def spreads(monkeypatch):
-    """The calls of ``spread`` by engines."""
+    """The calls of ``map_in_threads`` by engines."""
     calls = []
-    monkeypatch.setattr(engine, "spread", lambda *words: calls.append(words) or spread(*words))
+    monkeypatch.setattr(engine, "map_in_threads", lambda *words: calls.append(words) or map_in_threads(*words))
     return calls
 
 
 def test_results_are_in_the_order_of_the_items_and_each_thread_has_its_own(several_threads):
     made = []
-    results = list(spread(lambda local, item: (local, item), range(100), lambda: made.append(0) or object(), 3))
+    results = list(map_in_threads(lambda local, item: (local, item), range(100), lambda: made.append(0) or object(), 3))
     assert [item for _, item in results] == [*range(100)]
     assert len({local for local, _ in results}) == len(made) <= 3
     assert torch.get_num_threads() == 3
@@ -44,12 +44,12 @@ def test_as_many_items_as_threads_are_at_work_together_each_with_one_thread_of_t
         together.wait(10)
         return torch.get_num_threads()
 
-    assert [*spread(work, range(3), object, 3)] == [1, 1, 1]
+    assert [*map_in_threads(work, range(3), object, 3)] == [1, 1, 1]
 
 
 def test_an_error_is_raised(several_threads):
     with pytest.raises(ZeroDivisionError):
-        list(spread(lambda local, item: local // item, [1, 0, 2], lambda: 1, 3))
+        list(map_in_threads(lambda local, item: local // item, [1, 0, 2], lambda: 1, 3))
 
 
 def lenet(**options) -> LeNet5:

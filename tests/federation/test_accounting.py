@@ -31,7 +31,7 @@ from pfl_lightning.methods import (
     Sparsity,
 )
 from pfl_lightning.models import MLP, ResNet18
-from pfl_lightning.server import Aggregator, DPAggregator, SecureAggregator, restored
+from pfl_lightning.server import Aggregator, DPAggregator, SecureAggregator, unpack_tensors
 from pfl_lightning.system import Participation
 from pfl_lightning.system.ledger import dense_bits, sparse_bits
 
@@ -249,7 +249,7 @@ def test_a_half_sparse_checkpoint_takes_little_more_than_half(ragged_data, fit, 
     fit(method, ragged_data(), 1)
     path = tmp_path / "run/checkpoints/last.ckpt"
     checkpoint = torch.load(path, weights_only=True)
-    checkpoint["state_dict"] = restored(checkpoint["state_dict"])
+    checkpoint["state_dict"] = unpack_tensors(checkpoint["state_dict"])
     torch.save(checkpoint, tmp_path / "dense.ckpt")
     packed, dense = path.stat().st_size, (tmp_path / "dense.ckpt").stat().st_size
     assert packed / dense == pytest.approx(1 / 2 + 1 / 32, abs=0.03)

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pfl_lightning.server import nbytes, packed_bits, restored, stored
+from pfl_lightning.server import nbytes, pack_tensors, packed_bits, unpack_tensors
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.int64, torch.bool]
 
@@ -16,7 +16,7 @@ def same(one, other):
 
 def stored_bits(tree):
     """Bits of the real encoding."""
-    forms = [form if isinstance(form, tuple) else (form,) for form in stored(tree).values()]
+    forms = [form if isinstance(form, tuple) else (form,) for form in pack_tensors(tree).values()]
     return sum(8 * part.nbytes for form in forms for part in form[:2])
 
 
@@ -29,7 +29,7 @@ def test_what_is_restored_is_what_was_stored_bit_for_bit(values, zeros, dtype):
     numbers = torch.tensor([*values, *[0.0] * zeros], dtype=torch.float64)
     tensor = numbers.to(dtype) if dtype.is_floating_point else (numbers != 0).to(dtype)
     trees = {"vector": tensor, "matrix": tensor[None, :, None], "number": tensor[:1].sum()}
-    assert all(same(tensor, trees[name]) for name, tensor in restored(stored(trees)).items())
+    assert all(same(tensor, trees[name]) for name, tensor in unpack_tensors(pack_tensors(trees)).items())
 
 
 @pytest.mark.parametrize("entries", [0, 1, 8, 63, 1000])

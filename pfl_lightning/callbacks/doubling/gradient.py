@@ -89,5 +89,5 @@ def squared_gradient_norm(method: Method, batch: Round) -> float:
     with method.cohort.share(method.clients, batch.examples) as (places, examples):
         for part in method.cohort.run("measuring", work, examples):
             add_to(mean, part)
-    mean = processes.total(mean, some_lack=len(batch.examples) < processes.count())
+    mean = processes.all_reduce(mean, some_lack=len(batch.examples) < processes.count())
     return float(sum(gradient.square().sum() for gradient in mean.values()))
