@@ -1,8 +1,9 @@
 """``pfl compare``."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from pfl_lightning import report
 from pfl_lightning.bounds import NonNegativeFloat
@@ -24,46 +25,58 @@ def compare_command(args: list[str]) -> None:
     Raises:
         PflError: If the runs cannot be compared.
     """
-    given = compare_parser().parse_args(args)
-    models, targets, times = (
-        list(dict.fromkeys(values)) for values in (given.models, given.targets, given.communication_times)
-    )
-    runs = [report.read_run(Path(folder)) for folder in given.runs]
+    options = compare_parser().parse_args(args)
+    runs = [report.read_run(Path(folder)) for folder in options.runs]
     report.check_same_data(runs)
+    curves = report.curves_of(runs, without_repeats(options.models))
+    for note in incomplete(runs, curves):
+        say_once(note, "note")
+    targets = without_repeats(options.targets)
+    if curves[0].score_kind == ACCURACY and (too_large := [target for target in targets if target > 1]):
+        raise PflError(f"targets: must be accuracies between 0 and 1, got {too_large[0]:g}")
+    folder = Path(options.out).expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PflError(f"out: cannot make the folder '{folder}' ({error.strerror})") from error
+    for name, extension in product(SOMETIMES if report.has_pictures(folder) else (), ("csv", "md")):
+        (folder / f"{name}.{extension}").unlink(missing_ok=True)  # of an earlier comparison
+    choice = choice_among(curves) if report.can_choose(curves) else None
+    times = without_repeats(options.communication_times)
+    tables = [*report.tables_of(curves, times, targets), *(report.choice_tables(choice) if choice else ())]
+    for table in tables:
+        report.write_csv(table.rows, folder / f"{table.name}.csv")
+        (folder / f"{table.name}.md").write_text(table.text)
+    report.write_pictures(report.pictures_of(curves, times, choice), options.format, folder)
+    printed = [table for table in tables if table.name in PRINTED and table.says_something]
+    for table in printed:  # when all files are there, as `| head` ends the program
+        show(table.text)
+    not_printed = ", ".join(table.name for table in tables if table not in printed)
+    show(f"More tables: {folder} ({not_printed}); figures: {folder / 'figures.md'}")
+
+
+def without_repeats(values: Sequence[Any]) -> list[Any]:
+    """Values in their order, each once."""
+    return list(dict.fromkeys(values))
+
+
+def incomplete(runs: Sequence[report.RunRecord], curves: Sequence[report.Curve]) -> Iterator[str]:
+    """What readers of a comparison must know: rounds that runs lack, and results of different rounds."""
     for run in runs:
         if run.left_out:
             rounds = ", ".join(map(str, run.left_out))
-            say_once(f"'{run.folder}' is compared without round {rounds}, which its clients.csv lacks", "note")
-        if run.rounds[-1] < (rounds := run.settings["trainer.max_steps"]):
-            say_once(f"'{run.folder}' stops after round {run.rounds[-1]} of {rounds}", "note")
-    curves = report.curves_of(runs, models)
+            yield f"'{run.folder}' is compared without round {rounds}, which its clients.csv lacks"
+        if run.rounds[-1] < (planned := run.settings["trainer.max_steps"]):
+            yield f"'{run.folder}' stops after round {run.rounds[-1]} of {planned}"
     for curve in curves:
-        if max(run.rounds[-1] for run in curve.runs) > (last := curve.rounds[-1]):
-            say_once(f"final results of {curve.label} are of round {last}, the last that all its seeds have", "note")
-    short, long = (end(curves, key=lambda curve: curve.rounds[-1]) for end in (min, max))
-    if short.rounds[-1] < long.rounds[-1]:
-        rounds = " and ".join(f"round {curve.rounds[-1]} of {curve.label}" for curve in (short, long))
-        say_once(f"final results are of different rounds, such as {rounds}", "note")
-    if curves[0].score_kind == ACCURACY and (wrong := [target for target in targets if target > 1]):
-        raise PflError(f"targets: {wrong[0]:g} is not possible; allowed: accuracies between 0 and 1")
-    out = Path(given.out).expanduser()
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise PflError(f"out: cannot make the folder '{out}' ({error.strerror})") from error
-    for name, ending in product(SOMETIMES if report.has_pictures(out) else (), ("csv", "md")):
-        (out / f"{name}.{ending}").unlink(missing_ok=True)  # of an earlier comparison
-    choice = choice_among(curves) if report.can_choose(curves) else None
-    tables = [*report.tables_of(curves, times, targets), *(report.choice_tables(choice) if choice else ())]
-    for table in tables:
-        report.write_csv(table.rows, out / f"{table.name}.csv")
-        (out / f"{table.name}.md").write_text(table.text)
-    report.write_pictures(report.pictures_of(curves, times, choice), given.format, out)
-    printed = [table for table in tables if table.name in PRINTED and table.says_something]
-    others = [table.name for table in tables if table not in printed]
-    for table in printed:  # when all files are there, as `| head` ends the program
-        show(table.text)
-    show(f"More tables: {out} ({', '.join(others)}); figures: {out / 'figures.md'}")
+        last_round = curve.rounds[-1]
+        if max(run.rounds[-1] for run in curve.runs) > last_round:
+            yield f"final results of {curve.label} are of round {last_round}, the last that all its seeds have"
+    shortest = min(curves, key=lambda curve: curve.rounds[-1])
+    longest = max(curves, key=lambda curve: curve.rounds[-1])
+    if shortest.rounds[-1] < longest.rounds[-1]:
+        rounds = " and ".join(f"round {curve.rounds[-1]} of {curve.label}" for curve in (shortest, longest))
+        yield f"final results are of different rounds, such as {rounds}"
 
 
 def compare_parser() -> SettingsParser:

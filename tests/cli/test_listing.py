@@ -4,7 +4,7 @@ import pytest
 
 from pfl_lightning.cli import main
 from pfl_lightning.cli.listing import LISTED, table
-from pfl_lightning.settings.registry import Found, choices
+from pfl_lightning.settings.registry import Choice, choices
 from pfl_lightning.settings.shipped_files import configs
 
 pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
@@ -80,8 +80,8 @@ def test_a_class_that_leaves_a_function_to_its_subclasses_is_not_listed(capsys):
 
 
 def test_lines_are_cut_to_the_terminal():
-    assert table([Found("A", "x" * 100), Found("Long", "y")], 20) == [f"A     {'x' * 13}…", "Long  y"]
-    assert table([Found("A", "x" * 100)], None) == [f"A  {'x' * 100}"]
+    assert table([Choice("A", "x" * 100), Choice("Long", "y")], 20) == [f"A     {'x' * 13}…", "Long  y"]
+    assert table([Choice("A", "x" * 100)], None) == [f"A  {'x' * 100}"]
 
 
 def test_an_unknown_kind_is_refused(capsys):
