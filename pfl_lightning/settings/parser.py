@@ -150,7 +150,7 @@ class SettingsParser(ArgumentParser):
         """
         if not self.may_call(function):
             raise ImportError(f"Import path {import_path(function)} is not a subclass")
-        add_instantiator(partial, function, subclasses=False)  # type: ignore[arg-type]
+        add_instantiator(_with_options, function, subclasses=False)  # type: ignore[arg-type]
         return super().add_function_arguments(function, *others, **{**kwargs, "skip": {"input_shape", "num_classes"}})
 
     def may_call(self, function: Any) -> bool:
@@ -191,6 +191,11 @@ def load_settings(text: str) -> Any:
 
 
 set_loader(MODE, load_settings, exceptions=(yaml.YAMLError,))
+
+
+def _with_options(function: Any, **options: Any) -> Any:
+    """A function with its options, which is called with what comes from the data set."""
+    return partial(function, **options)
 
 
 def _up_to_help(words: Sequence[str]) -> Iterator[str]:

@@ -122,5 +122,5 @@ def test_the_worst_score_is_not_taken_for_the_best(capsys):
 
 def test_time_that_is_left_is_no_reason():
     for timer in (Timer({"hours": 10}), Timer()):
-        trainer = SimpleNamespace(global_step=3, max_steps=20, callbacks=[timer])
+        trainer = SimpleNamespace(global_step=3, max_steps=20, callbacks=[timer], early_stopping_callbacks=[])
         assert early_stop(trainer) == "a callback asked for it"
