@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from pfl_lightning.client.layers import StreamDropout, layout_of_each, part
+from pfl_lightning.client.layers import StreamDropout, channels_last, part
 from pfl_lightning.client.linear import LinearGradients, LinearSteps
 from pfl_lightning.client.losses import Loss
 from pfl_lightning.client.phase import Phase
@@ -51,7 +51,7 @@ class Backend(ABC):
         def client(tensors: Tree, batch: Tensor) -> Tree:
             return {"": functional_call(network, tensors, batch)}
 
-        return self.each(client, params, layout_of_each(inputs))[""]
+        return self.each(client, params, channels_last(inputs, 2))[""]
 
     @abstractmethod
     def tile_size(self, moving: list[Tensor]) -> int:

@@ -14,12 +14,12 @@ from pfl_lightning.client.epochs import Epochs
 from pfl_lightning.client.examples import Examples
 from pfl_lightning.client.layers import (
     SLOW_WHEN_BATCHED_ON_CPU,
+    channels_last,
     frozen_layers,
     has_layers,
     holds,
     is_random,
     layers_without_vmap,
-    layout,
     needs_torchs_stream,
     part,
     partly_trained_layers,
@@ -297,7 +297,7 @@ class Engine:
         if not len(network):
             return inputs
         if not params.own:
-            batches = layout(inputs.flatten(0, 1)).split(SAMPLES_AT_ONCE)
+            batches = channels_last(inputs.flatten(0, 1), 1).split(SAMPLES_AT_ONCE)
             outputs = torch.cat([functional_call(network, params.shared, batch) for batch in batches])
             return torch.unflatten(outputs, 0, inputs.shape[:2])
         if shared := shared_layers(network, params.own):

@@ -168,23 +168,18 @@ def tensor_names(network: nn.Module) -> set[str]:
     return {*network.state_dict(), *(name for name, _ in network.named_buffers())}
 
 
-def layout(inputs: Tensor) -> Tensor:
-    """Put images ``[batch, channels, height, width]`` in the memory layout that is fastest for CPU convolutions."""
-    return _channels_last(inputs) if inputs.ndim == 4 else inputs
+def channels_last(inputs: Tensor, batch_dimensions: int) -> Tensor:
+    """Put images in the memory layout that is fastest for convolutions on a CPU; other inputs stay as they are.
 
-
-def layout_of_each(inputs: Tensor) -> Tensor:
-    """The same for the inputs of many clients, ``[clients, batch, ...]``."""
-    return _channels_last(inputs) if inputs.ndim == 5 else inputs
-
-
-def _channels_last(images: Tensor) -> Tensor:
-    """Images ``[..., channels, height, width]`` with their channels last in memory, on a CPU."""
-    if images.device.type != "cpu":
-        return images
-    if images.shape[-3] == 1:  # torch holds one channel for channels-last already, but then computes as if it were not
-        return images.contiguous().squeeze(-3).unsqueeze(-1).movedim(-1, -3)
-    return images.movedim(-3, -1).contiguous().movedim(-1, -3)
+    Args:
+        inputs: Inputs; images are ``[..., channels, height, width]``.
+        batch_dimensions: How many dimensions come before those of a sample.
+    """
+    if inputs.device.type != "cpu" or inputs.ndim != batch_dimensions + 3:
+        return inputs
+    if inputs.shape[-3] == 1:  # torch holds one channel for channels-last already, but then computes as if it were not
+        return inputs.contiguous().squeeze(-3).unsqueeze(-1).movedim(-1, -3)
+    return inputs.movedim(-3, -1).contiguous().movedim(-1, -3)
 
 
 def holds(path: str, module: nn.Module, names: Collection[str]) -> bool:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from pfl_lightning.client.epochs import Epoch
-from pfl_lightning.client.layers import layout_of_each, part, rewinding, tensor_names
+from pfl_lightning.client.layers import channels_last, part, rewinding, tensor_names
 from pfl_lightning.client.losses import Loss
 from pfl_lightning.client.optimizers import Moving, clipped, take_step
 from pfl_lightning.client.penalties import Slope, slopes_of
@@ -210,7 +210,7 @@ class FeatureSteps(AutogradSteps):
 
         extras = self._extras.rows(0, self.clients)
         params = Params({**self.params.shared, **extras.shared}, {**self.params.own, **extras.own, **leaves})
-        return self.map_clients(client, params, layout_of_each(inputs), targets, *features.values())[""]
+        return self.map_clients(client, params, channels_last(inputs, 2), targets, *features.values())[""]
 
 
 def loss_gradient(

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pfl_lightning.client import Engine, Phase, Proximity, Samples, engine, join_outputs
 from pfl_lightning.client.backends import Batched
-from pfl_lightning.client.layers import frozen_layers, layout, with_streams
+from pfl_lightning.client.layers import channels_last, frozen_layers, with_streams
 from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import MLP, LeNet5, Network
@@ -400,7 +400,7 @@ def test_the_engine_keeps_note_of_what_it_chose_and_why(make, part, backend, cho
 @pytest.mark.parametrize("channels", [1, 3])
 def test_convolutions_on_a_cpu_get_and_give_images_with_channels_last(channels):
     images, kernels = torch.rand(2, channels, 8, 8, dtype=torch.float64), torch.rand(4, channels, 3, 3).double()
-    outputs = F.conv2d(layout(images), kernels)
+    outputs = F.conv2d(channels_last(images, 1), kernels)
     assert outputs.is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(outputs, F.conv2d(images, kernels))
 
