@@ -91,12 +91,12 @@ def test_the_bibliography_has_the_listed_papers_with_their_authors_and_years():
         for _, authors, title, venue, *_ in cells
         if authors != "authors" and "---" not in authors
     }
-    found = {
+    in_bibliography = {
         (entry["title"].strip("{}"), ", ".join(map(family, entry["author"].split(" and "))), entry["year"])
         for entry in entries(BIBLIOGRAPHY.read_text(encoding="utf-8"))
     }
     assert len(listed) > 40
-    assert found == listed
+    assert in_bibliography == listed
 
 
 def test_the_bibliography_has_the_arxiv_ids_of_the_listed_papers():

@@ -46,9 +46,9 @@ def test_a_long_command_fits_its_page():
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
 def test_a_table_beside_published_numbers_is_that_of_its_file(path):
     lines = (claims_page.EVIDENCE / "baselines.md").read_text(encoding="utf-8").splitlines()
-    found = table.read(path)
-    for name, scores in found.items():
+    rows = table.read(path)
+    for name, scores in rows.items():
         cells = " | ".join(map(spread, scores))
         assert [line for line in lines if line.startswith(f"| {name} |") and line.endswith(f"| {cells} |")]
-    differences = [" ".join(line.split()) for line in table.above_local(found).splitlines()[-len(found) + 1 :]]
+    differences = [" ".join(line.split()) for line in table.above_local(rows).splitlines()[-len(rows) + 1 :]]
     assert set(differences) <= set(lines)

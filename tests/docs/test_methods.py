@@ -32,9 +32,9 @@ def test_a_method_has_one_page_with_its_rule(kind):
 
 @pytest.mark.parametrize("name", FILES)
 def test_settings_are_shown_and_run_on_one_page_and_listed_on_the_overview(name):
-    shown = [page for page in PAGES.values() if f'--8<-- "configs/methods/{name}.yaml"' in page]
-    assert len(shown) == 1
-    assert re.search(rf"pfl fit .*--config methods/{name}(?:\s|$)", shown[0], re.MULTILINE)
+    pages = [page for page in PAGES.values() if f'--8<-- "configs/methods/{name}.yaml"' in page]
+    assert len(pages) == 1
+    assert re.search(rf"pfl fit .*--config methods/{name}(?:\s|$)", pages[0], re.MULTILINE)
     assert re.search(rf"^\| \[.*`{name}`.*\|$", OVERVIEW, re.MULTILINE)
 
 

@@ -1,8 +1,8 @@
 """Runs README and pages in the order of their blocks: Python, and the commands of blocks without a language.
 
-What ``bash`` blocks show is not run: it needs a network, a cluster or hours. ``text`` is output. A Python block that
-begins with the name of a file, such as ``# mine.py``, is also that file. Clients have few samples, and runs few rounds.
-Of the pages of methods, and of questions, only the settings are tried: ``cli/test_configs.py`` runs the methods' files.
+``bash`` blocks are not run: they need a network, a cluster or hours. ``text`` is output. A Python block that begins
+with the name of a file, such as ``# mine.py``, is also written to it. Clients have few samples, and runs few rounds.
+For the pages of methods and questions only the settings are printed: ``cli/test_configs.py`` runs the methods' files.
 """
 
 import re
@@ -39,8 +39,8 @@ def commands(text: str) -> list[list[str]]:
 
 def runnable(page: Path) -> list[tuple[str, str]]:
     """The blocks of a page that are run, with their languages."""
-    found = BLOCK.findall(page.read_text(encoding="utf-8"))
-    return [(language, text) for language, text in found if language == "python" or (not language and commands(text))]
+    blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
+    return [(language, text) for language, text in blocks if language == "python" or (not language and commands(text))]
 
 
 def shortened(words: list[str], page: Path) -> list[str]:
@@ -59,9 +59,9 @@ def shortened(words: list[str], page: Path) -> list[str]:
 
 def run(words: list[str], page: Path) -> None:
     """Run a page's ``pfl`` with the words that a shell would give it."""
-    found = [each for word in words for each in (("*" in word and sorted(glob(word))) or [word])]
+    arguments = [path for word in words for path in (("*" in word and sorted(glob(word))) or [word])]
     try:
-        main(shortened(found, page))
+        main(shortened(arguments, page))
     except SystemExit as end:  # of help and of printed settings
         if end.code:
             raise

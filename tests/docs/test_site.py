@@ -26,9 +26,9 @@ def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
     paths = {"PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1", "HTTP_PROXY": CLOSED, "HTTPS_PROXY": CLOSED}
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **paths}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "WARNING" not in done.stderr
+    build = subprocess.run(command, cwd=ROOT, env={**os.environ, **paths}, capture_output=True, text=True)
+    assert build.returncode == 0, build.stdout + build.stderr
+    assert "WARNING" not in build.stderr
     return folder
 
 
