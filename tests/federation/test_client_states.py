@@ -31,6 +31,16 @@ def filled():
     return clients
 
 
+def chosen(ids):
+    return None if ids is None else torch.tensor(ids)
+
+
+def in_a_row(clients, ids):
+    """All entries of some clients, or of all, ``[clients, entries]``."""
+    stacks = [clients.stack(name).reshape(5, -1) for name in ("fc.weight", "scale")]
+    return torch.cat(stacks, dim=1)[ids or range(5)]
+
+
 @pytest.fixture
 def two_columns(monkeypatch):
     """Blocks of two columns of five floats."""
@@ -38,43 +48,35 @@ def two_columns(monkeypatch):
 
 
 @pytest.mark.parametrize("mixed_precision", [False, True])
-def test_mixing_is_a_product_on_the_client_axis(mixed_precision, two_columns):
+@pytest.mark.parametrize(("names", "into"), [(["fc.weight", "scale"], ""), (["fc.weight"], "cloud")])
+def test_mixing_is_a_product_on_the_client_axis(names, into, mixed_precision, two_columns):
     clients, matrix = filled(), torch.rand(5, 5)
     before = {name: clients.stack(name).clone() for name in clients.names}
+    mixed = {f"{into}.{name}".lstrip("."): torch.einsum("rs,s...->r...", matrix, before[name]) for name in names}
     with torch.autocast("cpu", torch.bfloat16, mixed_precision):  # it does not apply to mixes
-        clients.mix(matrix, ["fc.weight", "scale"])
-    torch.testing.assert_close(clients.stack("fc.weight"), torch.einsum("rs,sij->rij", matrix, before["fc.weight"]))
-    torch.testing.assert_close(clients.stack("scale"), matrix @ before["scale"])
-    assert torch.equal(clients.stack("cloud.fc.weight"), before["cloud.fc.weight"])
-
-
-def test_a_mix_can_go_into_other_tensors():
-    clients, matrix = filled(), torch.rand(5, 5)
-    before = clients.stack("fc.weight").clone()
-    clients.mix(matrix, ["fc.weight"], into="cloud")
-    assert torch.equal(clients.stack("fc.weight"), before)
-    torch.testing.assert_close(clients.stack("cloud.fc.weight"), torch.einsum("rs,sij->rij", matrix, before))
+        clients.mix(matrix, names, into)
+    for name, stack in mixed.items():
+        torch.testing.assert_close(clients.stack(name), stack)
+    assert all(torch.equal(clients.stack(name), before[name]) for name in before.keys() - mixed.keys())
 
 
 @pytest.mark.parametrize("ids", [None, [3, 0, 1]])
 def test_the_spread_is_the_mean_squared_distance_to_the_mean(ids, two_columns):
-    clients, rows = filled(), slice(None) if ids is None else ids
-    ids = None if ids is None else torch.tensor(ids)
-    models = torch.cat([clients.stack(name).reshape(5, -1) for name in ("fc.weight", "scale")], dim=1)[rows]
+    clients = filled()
+    models = in_a_row(clients, ids)
     expected = np.mean([torch.dist(model, models.mean(0)).item() ** 2 for model in models])
-    found = clients.spread(["fc.weight", "scale"], ids)
+    found = clients.spread(["fc.weight", "scale"], chosen(ids))
     assert found.item() == pytest.approx(expected, rel=1e-6)
     assert found.dtype == torch.float64
-    with torch.no_grad():
-        clients.stack("fc.weight")[rows] = 3.0
-    assert clients.spread(["fc.weight"], ids) == 0
+    clients.stack("fc.weight")[ids or range(5)] = 3.0
+    assert clients.spread(["fc.weight"], chosen(ids)) == 0
 
 
 @pytest.mark.parametrize("ids", [None, [4, 1]])
 def test_the_mean_is_over_all_clients_or_over_some(ids, two_columns):
-    clients, some = filled(), None if ids is None else torch.tensor(ids)
+    clients = filled()
     expected = {name: clients.stack(name)[ids or range(5)].mean(0) for name in clients.names}
-    assert distance(expected, clients.mean(clients.names, some)) < 1e-6
+    assert distance(expected, clients.mean(clients.names, chosen(ids))) < 1e-6
 
 
 @pytest.mark.parametrize("ids", [None, [1, 3, 4]])
@@ -82,9 +84,8 @@ def test_inner_products_are_those_of_all_entries_in_float64(ids, monkeypatch):
     monkeypatch.setattr(client_states, "CPU_BLOCK_BYTES", 5 * 4 * 4)  # four columns of five floats, and a rest of two
     clients = filled()
     clients.stack("fc.weight").add_(1e4)  # squares of which float32 would lose the last digits
-    rows = torch.cat([clients.stack(name).reshape(5, -1) for name in ("fc.weight", "scale")], dim=1).double()
-    rows = rows if ids is None else rows[ids]
-    found = clients.inner_products(["fc.weight", "scale"], None if ids is None else torch.tensor(ids))
+    rows = in_a_row(clients, ids).double()
+    found = clients.inner_products(["fc.weight", "scale"], chosen(ids))
     torch.testing.assert_close(found, rows @ rows.T, atol=0, rtol=1e-14)
 
 
@@ -136,7 +137,7 @@ def test_entries_are_mixed_among_those_that_hold_them(matrix, ids, before, after
     monkeypatch.setattr(client_states, "CPU_BLOCK_BYTES", 3 * 4 * width)
     rows = torch.tensor(before, dtype=torch.float32)
     clients = ClientStates({"w": rows, "mask.w": rows != 0})
-    clients.mix(torch.tensor(matrix), ["w"], ids=None if ids is None else torch.tensor(ids), masks="mask")
+    clients.mix(torch.tensor(matrix), ["w"], ids=chosen(ids), masks="mask")
     torch.testing.assert_close(clients.stack("w"), torch.tensor(after, dtype=torch.float32))
 
 
@@ -242,10 +243,14 @@ def saved(clients):
     return checkpoint
 
 
-def test_a_checkpoint_has_the_rows_that_have_changed(unset):
+def with_two_changed_rows():
     clients = ClientStates({"w": START.expand(6, 3)})
     clients.scatter(torch.tensor([5, 2]), {"w": torch.eye(3)[:2]})
-    checkpoint = saved(clients)
+    return clients
+
+
+def test_a_checkpoint_has_the_rows_that_have_changed(unset):
+    checkpoint = saved(with_two_changed_rows())
     assert checkpoint["state_dict"]["clients.w"].tolist() == [[0, 1, 0], [1, 0, 0]]
     assert checkpoint["clients"]["ids"].tolist() == [2, 5]
     assert torch.equal(checkpoint["clients"]["start"]["w"], START)
@@ -254,8 +259,7 @@ def test_a_checkpoint_has_the_rows_that_have_changed(unset):
 @pytest.mark.parametrize("limits", [(0, 0), (0, 1 << 30), (1 << 30, 0)], ids=["growing", "to whole", "from whole"])
 def test_a_checkpoint_is_read_with_growing_rows_and_without(limits, monkeypatch):
     monkeypatch.setattr(client_states, "LARGEST_AT_ONCE", limits[0])
-    clients = ClientStates({"w": START.expand(6, 3)})
-    clients.scatter(torch.tensor([5, 2]), {"w": torch.eye(3)[:2]})
+    clients = with_two_changed_rows()
     monkeypatch.setattr(client_states, "LARGEST_AT_ONCE", limits[1])
     other = ClientStates({"w": torch.zeros(3).expand(6, 3)})
     checkpoint = saved(clients)

@@ -13,16 +13,23 @@ from pfl_lightning.methods import FedRep
 make = partial(FedRep, head_epochs=2)
 
 
-def with_room_for(clients, method, monkeypatch):
-    """Let the method's engine run out of memory with more clients at once."""
+@pytest.fixture
+def with_room_for(ragged_data, monkeypatch):
+    """A method whose engine runs out of memory with more than so many clients at once."""
 
-    def train(examples, *arguments):
-        if len(examples) > clients:
-            raise torch.OutOfMemoryError("the device is full")
-        return original(examples, *arguments)
+    def method_with_room(clients):
+        method = built(make, ragged_data())
+        original = method.engine.train
 
-    original = method.engine.train
-    monkeypatch.setattr(method.engine, "train", train)
+        def train(examples, *arguments):
+            if len(examples) > clients:
+                raise torch.OutOfMemoryError("the device is full")
+            return original(examples, *arguments)
+
+        monkeypatch.setattr(method.engine, "train", train)
+        return method
+
+    return method_with_room
 
 
 def test_the_size_follows_the_device_unless_it_is_given():
@@ -98,12 +105,10 @@ def test_clients_are_evaluated_with_many_at_once_where_only_heads_differ(ragged_
 
 
 @pytest.mark.slow
-def test_out_of_memory_halves_the_chunk_and_changes_nothing_else(ragged_data, fit, monkeypatch, caplog, tmp_path):
-    data = ragged_data()
-    method, reference = built(make, data), built(make, data, chunk_size=1)
-    with_room_for(2, method, monkeypatch)
+def test_out_of_memory_halves_the_chunk_and_changes_nothing_else(with_room_for, ragged_data, fit, caplog):
+    method, reference = with_room_for(2), built(make, ragged_data(), chunk_size=1)
     with caplog.at_level(logging.WARNING, "pfl_lightning"):
-        fit(method, data, 2)
+        fit(method, ragged_data(), 2)
     assert [record.message for record in caplog.records] == [
         "out of memory with 6 clients at once; continuing with 3",
         "out of memory with 3 clients at once; continuing with 1",
@@ -114,22 +119,15 @@ def test_out_of_memory_halves_the_chunk_and_changes_nothing_else(ragged_data, fi
 
 
 @pytest.mark.slow
-def test_a_resumed_run_takes_the_smaller_chunk_from_the_start(ragged_data, fit, monkeypatch, caplog, tmp_path):
-    data = ragged_data()
-    method = built(make, data)
-    with_room_for(2, method, monkeypatch)
-    fit(method, data, 2)
+def test_a_resumed_run_takes_the_smaller_chunk_from_the_start(with_room_for, ragged_data, fit, caplog, tmp_path):
+    fit(with_room_for(2), ragged_data(), 2)
     caplog.clear()
-    resumed = built(make, data)
-    with_room_for(2, resumed, monkeypatch)
+    resumed = with_room_for(2)
     fit(resumed, ragged_data(), 4, ckpt_path=tmp_path / "run/checkpoints/last.ckpt")
     assert resumed.cohort.limit == 1
     assert not [record for record in caplog.records if "out of memory" in record.message]
 
 
-def test_no_room_for_one_client_is_one_line(ragged_data, fit, monkeypatch):
-    data = ragged_data()
-    method = built(make, data)
-    with_room_for(0, method, monkeypatch)
+def test_no_room_for_one_client_is_one_line(with_room_for, ragged_data, fit):
     with pytest.raises(PflError, match="not enough memory on the device, even for one client"):
-        fit(method, data, 1)
+        fit(with_room_for(0), ragged_data(), 1)

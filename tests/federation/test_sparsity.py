@@ -81,11 +81,22 @@ def test_the_gate_closes_in_rounds_that_start_from_a_sparse_model(min_density, r
 # Pruning
 
 
-def test_entries_up_to_the_threshold_become_zero_and_others_stay():
-    models = {"w": torch.tensor([[0.2, -0.1, 0.1, -0.3], [0.05, 0.0, 0.11, 1.0]])}
-    pruned = Sparsity(prune=True, threshold=0.1).pruned(models)
-    assert pruned["w"].tolist() == [[0.2, 0, 0, -0.3], [0, 0, 0.11, 1]]
-    assert models["w"][0, 1] == -0.1, "the argument stays as it is"
+HALF = {"floor": "topk", "min_density": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("options", "before", "after"),
+    [
+        # entries up to the threshold become zero
+        ({}, [[0.2, -0.1, 0.1, -0.3], [0.05, 0.0, 0.11, 1.0]], [[0.2, 0, 0, -0.3], [0, 0, 0.11, 1]]),
+        # of equal entries all are kept rather than too few
+        (HALF, [[0.01, -0.01, 0.01, 0.001], [0.0, 0.0, 0.0, 0.01]], [[0.01, -0.01, 0.01, 0], [0, 0, 0, 0.01]]),
+    ],
+)
+def test_entries_are_pruned_up_to_the_threshold_or_but_for_the_largest(options, before, after):
+    models = {"w": torch.tensor(before)}
+    assert Sparsity(prune=True, threshold=0.1, **options).pruned(models)["w"].tolist() == after
+    assert models["w"].tolist() == before, "the argument stays as it is"
 
 
 def test_a_diverged_model_stays_diverged():
@@ -107,12 +118,6 @@ def test_the_largest_entries_of_each_model_are_kept_and_no_others_below_the_thre
         kept = max(least, int((before.abs() > 0.1).sum()))
         assert torch.equal(after[order[:kept]], before[order[:kept]])
         assert not after[order[kept:]].any()
-
-
-def test_of_equal_entries_all_are_kept_rather_than_too_few():
-    models = {"w": torch.tensor([[0.01, -0.01, 0.01, 0.001], [0.0, 0.0, 0.0, 0.01]])}
-    pruned = Sparsity(prune=True, threshold=0.1, min_density=0.5, floor="topk").pruned(models)
-    assert pruned["w"].tolist() == [[0.01, -0.01, 0.01, 0], [0, 0, 0, 0.01]]
 
 
 def test_a_share_that_is_not_exact_in_binary_keeps_as_many_entries_as_it_says():

@@ -31,6 +31,14 @@ WHOLE_ROUNDS = {
 POSSIBLE = [FIRST[kind] for kind in KINDS if kind in FIRST and kind.__name__ not in WHOLE_ROUNDS]
 
 
+@pytest.fixture
+def in_flight(ragged_data):
+    """Makes data of clients of unlike speeds that do not wait for each other."""
+    return lambda *sizes, **options: ragged_data(
+        participation=Asynchronous(*sizes, **options), speeds=FixedExponential(seed=3)
+    )
+
+
 def normed_images(shape, classes):
     return Network({"flat": nn.Flatten(), **dict(normed((64,), classes).named_children())})
 
@@ -82,7 +90,7 @@ def test_on_parabolas_it_has_a_closed_form(buffer, rate, uploads, exponent, fit)
 @pytest.mark.slow
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("name", POSSIBLE)
-def test_clients_of_several_versions_train_at_once_as_each_alone_from_its_own(name, ragged_data, monkeypatch, fit):
+def test_clients_of_several_versions_train_at_once_as_each_alone_from_its_own(name, in_flight, monkeypatch, fit):
     alike = []
 
     def compared(cohort, received, key):
@@ -96,7 +104,7 @@ def test_clients_of_several_versions_train_at_once_as_each_alone_from_its_own(na
                 alike.append(max(float((together[0].own[n][place] - alone[n][0]).abs().max()) for n in alone))
         return together
 
-    data = ragged_data(participation=Asynchronous(5, 4), speeds=FixedExponential(seed=3))  # of 3 classes
+    data = in_flight(5, 4)  # of 3 classes
     method = METHODS[name](network=NETWORKS["mlp"], batch_size=4, backend="sequential", sparsity=Sparsity())
     usual = method.local_update
     monkeypatch.setattr(method, "local_update", compared)
@@ -125,10 +133,9 @@ def test_resume_with_clients_in_flight_is_exact_bit_for_bit(make, ragged_data, f
     assert straight.cohort.versions.trees.keys() == resumed.cohort.versions.trees.keys()
 
 
-def test_what_clients_keep_moves_when_they_upload_and_not_when_they_are_dropped(ragged_data, fit):
-    data = ragged_data(participation=Asynchronous(3, 2, dropout=0.3), speeds=FixedExponential(seed=3))
-    method = FedRep(network=NETWORKS["mlp"], batch_size=4)
-    method.build(data.input_shape, data.num_classes, data.num_clients, data.seed)
+def test_what_clients_keep_moves_when_they_upload_and_not_when_they_are_dropped(in_flight, fit):
+    data = in_flight(3, 2, dropout=0.3)
+    method = built(FedRep, data)
     before = rows(method)["fc3.weight"]
     fit(method, data, 2, bare=True)
     batches = [data.make_round(index) for index in range(2)]
@@ -139,8 +146,8 @@ def test_what_clients_keep_moves_when_they_upload_and_not_when_they_are_dropped(
     assert {*moved} == heard
 
 
-def test_what_is_logged_and_sent(ragged_data, fit):
-    data = ragged_data(participation=Asynchronous(5, 2, dropout=0.3), speeds=FixedExponential(seed=3))
+def test_what_is_logged_and_sent(in_flight, fit):
+    data = in_flight(5, 2, dropout=0.3)
     method = FedAvg(network=NETWORKS["mlp"], batch_size=4)
     logged = fit(method, data, 8, bare=True).callback_metrics
     batches = [data.make_round(index) for index in range(8)]
@@ -168,8 +175,8 @@ def test_updates_that_take_no_time_have_no_rate(ragged_data, fit):
     assert np.isnan(float(logged["system/updates_per_second"]))
 
 
-def test_a_part_that_nobody_trains_stays_as_it_is_and_is_not_sent(ragged_data, fit):
-    data = ragged_data(participation=Asynchronous(5, 2), speeds=FixedExponential(seed=3))
+def test_a_part_that_nobody_trains_stays_as_it_is_and_is_not_sent(in_flight, fit):
+    data = in_flight(5, 2)
     method = built(FedBABU, data)
     start = tensors(method.network)
     fit(method, data, 6, bare=True)
