@@ -1,13 +1,11 @@
-"""Import paths, what is behind them, which of it settings may name, and the arguments of constructors."""
+"""Import paths, what is behind them, and which of it settings may name."""
 
-import inspect
 import sysconfig
 from functools import partial
 from inspect import getfile
 from pathlib import Path
 from pkgutil import resolve_name
-from types import FrameType
-from typing import Any, cast, get_type_hints
+from typing import Any, get_type_hints
 
 _INSTALLED = {"site-packages", "dist-packages"}
 _LIBRARIES = [Path(__file__).parent, *(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))]
@@ -72,15 +70,3 @@ def makes_network(function: Any) -> bool:
 def is_torchvision(function: Any) -> bool:
     """Whether a function makes one of torchvision's networks."""
     return str(function.__module__).startswith("torchvision.models.")
-
-
-def constructor_arguments(kind: type) -> dict[str, Any]:
-    """The arguments of the running constructors of a class and its subclasses, as they are.
-
-    To be called in the constructor of the class.
-    """
-    from lightning.pytorch.utilities.parsing import collect_init_args
-
-    frame = cast(FrameType, inspect.currentframe()).f_back
-    levels = collect_init_args(cast(FrameType, frame), [], classes=(kind,))
-    return {name: value for level in levels for name, value in level.items()}

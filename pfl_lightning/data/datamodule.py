@@ -31,8 +31,8 @@ from pfl_lightning.data.partitions.partition import Indices, Labels, Partition, 
 from pfl_lightning.data.partitions.shards import ClassShards
 from pfl_lightning.data.rounds import Arrivals, EvalBatch, EvalLoader, Round, RoundLoader
 from pfl_lightning.errors import PflError, one_line
-from pfl_lightning.imports import constructor_arguments
 from pfl_lightning.models import InputKind
+from pfl_lightning.objects import constructor_arguments
 from pfl_lightning.seeding import numpy_generator
 from pfl_lightning.server import client_weights
 from pfl_lightning.system import Asynchronous, FixedExponential, Participation, Speeds, Times

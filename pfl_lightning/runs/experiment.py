@@ -12,6 +12,7 @@ from pfl_lightning.callbacks.round_checkpoint import Stopped
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method
+from pfl_lightning.objects import changed_arguments, clone, to_settings
 from pfl_lightning.runs.resume import find_resume, runs_folder
 from pfl_lightning.runs.run import Run
 from pfl_lightning.runs.run_settings import (
@@ -24,7 +25,6 @@ from pfl_lightning.runs.run_settings import (
 )
 from pfl_lightning.runs.session import Session, without_chatter
 from pfl_lightning.runs.trainer_options import refuse_several_processes
-from pfl_lightning.settings.objects import changed_arguments, clone, to_settings
 from pfl_lightning.settings.values import flat
 
 

@@ -19,9 +19,10 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checkpoints import FILE, DamagedError, read_checkpoint, refusal, refusing
 from pfl_lightning.imports import import_object
 from pfl_lightning.methods import Method
+from pfl_lightning.objects import default_arguments, public_path, to_settings, unserializable_keys
 from pfl_lightning.runs.folders import versions
-from pfl_lightning.settings.objects import default_settings, unserializable_keys
 from pfl_lightning.settings.parser import CheckpointParser, strict_parsing
+from pfl_lightning.settings.registry import options_of
 from pfl_lightning.settings.values import Settings, changes, flat, named_callbacks, outermost
 
 # settings whose keys end so may change when a run resumes
@@ -239,7 +240,7 @@ def with_data_defaults(settings: Settings) -> dict[str, Any]:
     """Settings in which arguments of the data set that are null have the values that it uses for them."""
     data = settings["data"]
     defaults = getattr(import_object(data["class_path"]), "default_values", dict[str, Any])()
-    values = {name: default_settings(value) if isinstance(value, type) else value for name, value in defaults.items()}
+    values = {name: _default_settings(value) if isinstance(value, type) else value for name, value in defaults.items()}
     values |= {name: value for name, value in data["init_args"].items() if value is not None}
     return {**settings, "data": {**data, "init_args": {**data["init_args"], **values}}}
 
@@ -267,3 +268,10 @@ def _comparable(settings: Settings) -> Iterator[tuple[str, Any]]:
     yield from flat(parts)
     yield "trainer.precision", trainer.get("precision") or "32-true"
     yield "checkpoint.monitor", settings.get("checkpoint", {}).get("monitor")
+
+
+def _default_settings(kind: type) -> dict[str, Any]:
+    """The settings of an object that is constructed without arguments, with all defaults."""
+    defaults = default_arguments(kind)
+    arguments = {name: to_settings(defaults[name]) for name in options_of(kind)}
+    return {"class_path": public_path(kind), "init_args": arguments}

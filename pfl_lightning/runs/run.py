@@ -14,11 +14,11 @@ from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checkpoints import read_checkpoint
 from pfl_lightning.methods import Method, NeedsSamplesError
+from pfl_lightning.objects import clone, to_settings
 from pfl_lightning.runs.resume import Resume, find_resume, load_method, settings_along
 from pfl_lightning.runs.run_settings import RunParts, complete_settings, make_parts
 from pfl_lightning.runs.session import Command, Session, check_data, without_chatter
 from pfl_lightning.runs.trainer_options import refuse_several_processes
-from pfl_lightning.settings.objects import clone, to_settings
 
 if TYPE_CHECKING:
     import pandas as pd

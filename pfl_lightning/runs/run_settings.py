@@ -15,8 +15,8 @@ from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
 from pfl_lightning.imports import import_object
 from pfl_lightning.methods import Method
+from pfl_lightning.objects import default_arguments, unserializable_keys
 from pfl_lightning.runs.trainer_options import check_settings
-from pfl_lightning.settings.objects import default_arguments, unserializable_keys
 from pfl_lightning.settings.parser import SettingsParser, strict_parsing
 from pfl_lightning.settings.shipped_files import check_seed
 from pfl_lightning.settings.values import Settings

@@ -14,8 +14,8 @@ from methods.test_contract import METHODS, NETWORKS
 from fakes.forked import SERVER
 from pfl_lightning.callbacks import EvaluateStartAndEnd, MetricsTable, PercentileErrors, RoundCheckpoint
 from pfl_lightning.federation import client_states
+from pfl_lightning.objects import clone
 from pfl_lightning.runs.run_settings import TRAINER_DEFAULTS
-from pfl_lightning.settings.objects import clone
 from pfl_lightning.system import Participation
 
 

@@ -25,8 +25,8 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checks import PREFIXES
 from pfl_lightning.methods import Method, Sparsity
 from pfl_lightning.models import MLP, ConvNet, LeNet5, LogisticRegression, LoRA, Network
+from pfl_lightning.objects import to_settings
 from pfl_lightning.server import DPAggregator, ErdosRenyi, SecureAggregator, Yogi
-from pfl_lightning.settings.objects import to_settings
 from pfl_lightning.system import Participation
 from pfl_lightning.tree import Params
 

@@ -14,7 +14,7 @@ from pfl_lightning.data.transforms import ImageTransform, Numbers, Tokens
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import InputKind
 from pfl_lightning.models.hugging_face import loading
-from pfl_lightning.settings.objects import FROM_PYTHON
+from pfl_lightning.objects import FROM_PYTHON
 
 Array = NDArray[Any]
 KEY = "data.tokenizer"

@@ -15,7 +15,7 @@ from pfl_lightning import load_method
 from pfl_lightning.data import Arrays, Dirichlet, HuggingFace, ImageFolders, NaturalUsers, OwnData, RawData, Table
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods.fedrep import FedRep
-from pfl_lightning.settings.objects import to_settings
+from pfl_lightning.objects import to_settings
 
 RANDOM = np.random.default_rng(0)
 N = 60

@@ -1,9 +1,10 @@
-"""Objects as settings: their classes, and the arguments that they were constructed with.
+"""Objects as plain values: their classes, and the arguments that they were constructed with. No parser is needed.
 
 A method or a data set remembers its ``init_args``; any other object has each of them as an attribute of the same name,
 as in scikit-learn.
 """
 
+import inspect
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -11,12 +12,12 @@ from functools import partial
 from inspect import Parameter, signature
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, TypeVar
+from types import FrameType
+from typing import Any, TypeVar, cast
 
 import numpy as np
+from lightning.pytorch.utilities.parsing import collect_init_args
 from torch import Tensor
-
-from pfl_lightning.settings.registry import options_of
 
 Object = TypeVar("Object")
 FROM_PYTHON = "from Python: "  # before the class of an object that settings cannot express, such as an array
@@ -75,7 +76,7 @@ def changed_arguments(instance: Any) -> dict[str, Any] | None:
     kind: type = type(instance)
     arguments = getattr(instance, "init_args", None)
     if isinstance(arguments, dict):
-        names = options_of(kind)
+        names = [parameter.name for parameter in _parameters(kind)]
     else:
         try:
             parameters = signature(kind).parameters.values()
@@ -112,18 +113,25 @@ def clone(instance: Object, **changes: Any) -> Object:
     return type(instance)(**{**{name: clone(value) for name, value in arguments.items()}, **changes})
 
 
-def default_settings(kind: type) -> dict[str, Any]:
-    """The settings of an object that is constructed without arguments, with all defaults."""
-    defaults = default_arguments(kind)
-    arguments = {name: to_settings(defaults[name]) for name in options_of(kind)}
-    return {"class_path": public_path(kind), "init_args": arguments}
-
-
 def default_arguments(kind: type) -> dict[str, Any]:
     """The defaults of a class's arguments, with those that it passes on to its bases."""
-    constructors = [vars(base)["__init__"] for base in reversed(kind.__mro__) if "__init__" in vars(base)]
-    parameters = [parameter for init in constructors for parameter in signature(init).parameters.values()]
-    return {parameter.name: parameter.default for parameter in parameters}
+    return {parameter.name: parameter.default for parameter in reversed(_parameters(kind))}
+
+
+def _parameters(kind: type) -> list[Parameter]:
+    """The parameters of the constructors of a class and its bases, its own ones first."""
+    constructors = [vars(base)["__init__"] for base in kind.__mro__ if "__init__" in vars(base)]
+    return [parameter for init in constructors for parameter in signature(init).parameters.values()]
+
+
+def constructor_arguments(kind: type) -> dict[str, Any]:
+    """The arguments of the running constructor of an object of a class or a subclass, as they are.
+
+    To be called in the constructor of the class. A constructor's arguments are those that a caller gives: not those
+    that it passes on to its bases itself.
+    """
+    frame = cast(FrameType, cast(FrameType, inspect.currentframe()).f_back)
+    return dict(collect_init_args(frame, [], classes=(kind,))[-1])
 
 
 def public_path(kind: type) -> str:

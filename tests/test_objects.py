@@ -12,8 +12,8 @@ from pfl_lightning.callbacks.doubling import Doubling
 from pfl_lightning.data import Arrays, Digits, Dirichlet, Partition, Sizes
 from pfl_lightning.methods import HFMAML, FedRep
 from pfl_lightning.models import MLP
+from pfl_lightning.objects import FROM_PYTHON, changed_arguments, clone, to_settings, unserializable_keys
 from pfl_lightning.server import Aggregator, DPAggregator, Ring, Topology
-from pfl_lightning.settings.objects import FROM_PYTHON, changed_arguments, clone, to_settings, unserializable_keys
 from pfl_lightning.system import Participation, Speeds
 
 BASES = (Partition, Sizes, Speeds, Participation, Aggregator, Topology, Doubling, callbacks.ClientMetrics)
