@@ -33,7 +33,7 @@ def compare_command(args: list[str]) -> None:
         say_once(note, "note")
     targets = without_repeats(options.targets)
     if curves[0].score_kind == ACCURACY and (too_large := [target for target in targets if target > 1]):
-        raise PflError(f"targets: must be accuracies between 0 and 1, got {too_large[0]:g}")
+        raise PflError(f"targets must be accuracies between 0 and 1, got {too_large[0]:g}")
     folder = Path(options.out).expanduser()
     try:
         folder.mkdir(parents=True, exist_ok=True)

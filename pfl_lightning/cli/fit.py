@@ -125,7 +125,7 @@ class RunCLI(SettingsCLI):
         if self.command == "fit" or run.startswith("-"):
             return words
         if any(word.partition("=")[0] == "--ckpt_path" for word in options):
-            raise PflError(f"ckpt_path: '{run}' is evaluated already; leave one of them out")
+            raise PflError(f"ckpt_path: leave it out, since '{run}' is the run to evaluate")
         self.resume = find_resume(run, Path())
         return [f"--config={json.dumps(settings_along(self.resume))}", *options]
 

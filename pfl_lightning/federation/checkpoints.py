@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pfl_lightning.errors import PflError, one_line
+from pfl_lightning.errors import PflError, SettingsError, one_line
 from pfl_lightning.files import is_intact
 
 Content = dict[str, Any]
@@ -56,6 +56,8 @@ def refusing(content: Content) -> Iterator[None]:
     """Turn the exception that a wrong entry of a checkpoint raises into one line that names the file."""
     try:
         yield
+    except SettingsError as error:
+        raise refusal(content, str(error)) from error
     except PflError:
         raise
     except WRONG as error:

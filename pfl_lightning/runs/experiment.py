@@ -70,6 +70,8 @@ class Experiment:
     ) -> None:
         callbacks = [callbacks] if isinstance(callbacks, pl.Callback) else list(callbacks)
         check_objects(method, data, callbacks)
+        if (changed_arguments(data) or {}).get("seed", seed) != seed:
+            raise PflError("data.seed follows the experiment's; use Experiment(seed=...)")
         if repeated := {"max_steps", "default_root_dir"} & trainer.keys():
             raise PflError(f"trainer.{min(repeated)}: set by Experiment(rounds=..., folder=...)")
         self.method = method
@@ -123,8 +125,6 @@ class Experiment:
         """
         if self._settings is not None:
             return self._settings
-        if "seed" in (changed_arguments(self.data) or {}):
-            raise PflError("data.seed: follows the experiment's; use Experiment(seed=...)")
         callbacks = [to_settings(callback) for callback in self.callbacks if _is_ours(callback)]
         changed = {
             "seed_everything": self.seed,
@@ -138,7 +138,7 @@ class Experiment:
         parsed = dict(flat(settings))
         for key, value in flat(changed):
             if isinstance(value, str) and parsed.get(key) != value:
-                raise PflError(f"{key}: must be a number or an object in a program, got the text '{value}'")
+                raise PflError(f"{key} must be a number or an object in a program, got the text '{value}'")
         return settings
 
     def fit(self, resume: bool = False) -> Run:
@@ -154,7 +154,7 @@ class Experiment:
         settings = self.settings
         refuse_several_processes(settings, "fit")
         if settings["trainer"]["fast_dev_run"]:
-            raise PflError("trainer.fast_dev_run: must be False in a program, since it leaves no run; use pfl fit")
+            raise PflError("trainer.fast_dev_run must be False in a program, since it leaves no run; use pfl fit")
         checkpoint = find_resume("last", runs_folder(settings)) if resume else None
         parts = self._fresh_parts(settings)
         with without_chatter():

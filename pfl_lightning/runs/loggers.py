@@ -21,7 +21,7 @@ EXTRAS = {"WandbLogger": "wandb", "MLFlowLogger": "mlflow"}  # packages, which a
 IDS = "loggers.yaml"  # which runs they have begun; in the run's folder
 
 
-def loggers_of(setting: Any, table: MetricsTable, rounds: int | None) -> list[Logger]:
+def make_loggers(setting: Any, table: MetricsTable, rounds: int | None) -> list[Logger]:
     """The loggers of a run.
 
     Args:
@@ -43,14 +43,14 @@ def loggers_of(setting: Any, table: MetricsTable, rounds: int | None) -> list[Lo
         return [table]
     folder = table.folder
     if setting in (None, True):
-        place = folder.parent.parent, folder.parent.name, folder.name
-        purge = None if rounds is None else rounds + 1
-        return [Board(*place, default_hp_metric=False, purge_step=purge), table]
-    several = setting if isinstance(setting, list) else [setting]
-    return [*(each if isinstance(each, Logger) else _made(each, folder) for each in several), table]
+        purge_step = None if rounds is None else rounds + 1
+        save_dir = folder.parent.parent
+        return [Board(save_dir, folder.parent.name, folder.name, default_hp_metric=False, purge_step=purge_step), table]
+    settings = setting if isinstance(setting, list) else [setting]
+    return [*(item if isinstance(item, Logger) else _make_logger(item, folder) for item in settings), table]
 
 
-def begin(loggers: Sequence[Logger], settings: Settings, folder: Path, is_new: bool) -> None:
+def begin_runs(loggers: Sequence[Logger], settings: Settings, folder: Path, is_new: bool) -> None:
     """Begin the loggers' runs with the settings, such as ``model.lr``, and remember which runs these are.
 
     Args:
@@ -72,49 +72,51 @@ def begin(loggers: Sequence[Logger], settings: Settings, folder: Path, is_new: b
         files.write_text(yaml.safe_dump(ids), folder / IDS)
 
 
-def end(loggers: Sequence[Logger]) -> None:
+def end_runs(loggers: Sequence[Logger]) -> None:
     """End the runs of W&B, which would go on in the next run of this process."""
     for logger in loggers:
         if isinstance(logger, WandbLogger):
             logger.experiment.finish()
 
 
-def _made(setting: Mapping[str, Any], folder: Path) -> Logger:
+def _make_logger(setting: Mapping[str, Any], folder: Path) -> Logger:
     """A logger of the user's, which begins its run."""
     kind: type = resolve_name(setting["class_path"])
-    parameters, options = signature(kind).parameters, dict(setting.get("init_args", {}))
-    for name, value in _usual_options(kind, folder, options).items():
+    parameters = signature(kind).parameters
+    options = dict(setting.get("init_args", {}))
+    for name, value in _run_options(kind, folder, options).items():
         if name in parameters and options.get(name) == parameters[name].default:
             options[name] = value
     parser = SettingsParser()
     parser.add_argument("--logger", type=Logger)
     try:
-        given = parser.parse_object({"logger": {**setting, "init_args": options}})
-        logger: Logger = parser.instantiate(given).logger
+        logger: Logger = parser.instantiate(parser.parse_object({"logger": {**setting, "init_args": options}})).logger
         getattr(logger, "experiment", None)  # W&B without an account fails here
     except Exception as error:  # whatever the class raises, such as for a package that is not installed
-        cause, name = error.__cause__ or error, kind.__name__
+        cause = error.__cause__ or error
+        name = kind.__name__
         if name in EXTRAS and isinstance(cause, ModuleNotFoundError):
-            wanted = f'{name} needs {EXTRAS[name]}: pip install "pfl_lightning[{EXTRAS[name]}]"'
-            raise PflError(f"trainer.logger: {wanted}") from error
+            command = f'pip install "pfl_lightning[{EXTRAS[name]}]"'
+            raise PflError(f"trainer.logger: {name} needs {EXTRAS[name]}: {command}") from error
         raise PflError(f"trainer.logger: {name} cannot be made: {one_line(cause)}") from error
     return logger
 
 
-def _usual_options(kind: type, folder: Path, given: Mapping[str, Any]) -> dict[str, str]:
+def _run_options(kind: type, folder: Path, options: Mapping[str, Any]) -> dict[str, str]:
     """Options with which a logger continues its run, and writes below a run's folder."""
-    name, options = str(Path(*folder.parts[-2:])), {"save_dir": str(folder)}
+    run_name = str(Path(*folder.parts[-2:]))
+    run_options = {"save_dir": str(folder)}
     if issubclass(kind, WandbLogger):
-        options["name"] = name
+        run_options["name"] = run_name
     if issubclass(kind, MLFlowLogger):
-        place = given.get("save_dir")
-        store = Path(folder if place in (None, "./mlruns") else place, "mlflow").resolve()
-        options = {"tracking_uri": f"sqlite:///{store}/mlflow.db", "run_name": name}
-        if not given.get("tracking_uri"):  # an experiment of a store of the user's is not only of this run
+        save_dir = options.get("save_dir")
+        store = Path(folder if save_dir in (None, "./mlruns") else save_dir, "mlflow").resolve()
+        run_options = {"tracking_uri": f"sqlite:///{store}/mlflow.db", "run_name": run_name}
+        if not options.get("tracking_uri"):  # an experiment of a store of the user's is not only of this run
             store.mkdir(parents=True, exist_ok=True)
-            options["artifact_location"] = f"{store}/artifacts"
-    known = yaml.safe_load((folder / IDS).read_text()) if (folder / IDS).is_file() else {}
+            run_options["artifact_location"] = f"{store}/artifacts"
+    ids = yaml.safe_load((folder / IDS).read_text()) if (folder / IDS).is_file() else {}
     for base, option in CONTINUED.items():
-        if issubclass(kind, base) and kind.__name__ in known:
-            options[option] = str(known[kind.__name__])
-    return options
+        if issubclass(kind, base) and kind.__name__ in ids:
+            run_options[option] = str(ids[kind.__name__])
+    return run_options

@@ -153,7 +153,7 @@ def load_method(path: str | PathLike[str], **arguments: Any) -> Method:
         settings = checkpoint.get("config", checkpoint)["model"]
         kind = import_object(settings["class_path"])
         if not (isinstance(kind, type) and issubclass(kind, Method)):
-            raise refusal(checkpoint, f"model: must be a subclass of Method, got {settings['class_path']}")
+            raise refusal(checkpoint, f"model must be a subclass of Method, got {settings['class_path']}")
         options = {name: value for name, value in settings["init_args"].items() if name not in arguments}
         _refuse_unserializable({"model": options})
         parser = CheckpointParser()

@@ -116,10 +116,10 @@ class Run:
     def _parts(self, resume: Resume, changes: Mapping[str, Any]) -> RunParts:
         """What an evaluation is made of, with some options of the data set changed."""
         if "seed" in changes:
-            raise PflError("data.seed: is the run's; allowed: root, new_clients and the like")
+            raise PflError("data.seed is the run's; options such as root and new_clients may change")
         for name, value in changes.items():
             if name.startswith("new_") and isinstance(value, str):
-                raise PflError(f"data.{name}: must be a number in a program, got the text '{value}'")
+                raise PflError(f"data.{name} must be a number in a program, got the text '{value}'")
         originals = {"model": self._method, "data": self._data}
         from_python = {name: to_settings(original) for name, original in originals.items() if original is not None}
         settings = settings_along(resume, **from_python)

@@ -174,7 +174,7 @@ def check_objects(method: object, data: object, callbacks: Sequence[object]) -> 
     ):
         if not isinstance(value, kind):
             shown = value if isinstance(value, type | str) else type(value).__name__
-            raise PflError(f"{key}: must be an object of a subclass of {kind.__name__}, got {shown}")
+            raise PflError(f"{key} must be an object of a subclass of {kind.__name__}, got {shown}")
         if kind is not pl.Callback and "init_args" not in vars(value):
             raise PflError(f"{key}: {type(value).__name__}.__init__ lacks its super().__init__(**kwargs)")
         if kind is not pl.Callback and "<locals>" in type(value).__qualname__:

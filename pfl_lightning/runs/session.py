@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import lightning.pytorch as pl
 import yaml
@@ -29,7 +29,7 @@ from pfl_lightning.errors import NOISE, PflError, one_line, printable
 from pfl_lightning.federation.checkpoints import refusing
 from pfl_lightning.report.run_files import CLIENTS, CONFIG, LABEL, METRICS
 from pfl_lightning.runs.folders import LOCK, RunFolder, new_folder
-from pfl_lightning.runs.loggers import begin, end, loggers_of
+from pfl_lightning.runs.loggers import begin_runs, end_runs, make_loggers
 from pfl_lightning.runs.resume import Resume, refuse_changes, refuse_stopped, runs_folder, with_data_defaults
 from pfl_lightning.runs.run_settings import RunParts
 from pfl_lightning.runs.trainer_options import check_accelerator, check_callbacks
@@ -193,28 +193,32 @@ class Session(pl.Callback):
 
     def _open_folder(self, trainer: pl.Trainer) -> None:
         """Make or find the run's folder, and its loggers."""
-        resume, path, refused = self.resume, None, None
+        result: Path | PflError | None = None
         if trainer.is_global_zero:
             try:
-                path = self.open_resources.enter_context(self._find_folder()).path
-                for table in (METRICS, CLIENTS):
-                    RoundCsv(path / table).read(resume.content["global_step"] if resume else 0)
+                result = self._enter_folder()
             except PflError as error:  # the others wait to hear of it
-                refused = error
-        path, refused = processes.broadcast((path, refused))
-        if refused:
-            raise refused
-        self.run_folder = cast(Path, path)
-        self.metrics.open(self.run_folder)
-        lasting = resume and rounds_kept_on_resume(resume.content, trainer.val_check_interval)
-        trainer.loggers = loggers_of(self.logger, self.metrics, lasting)
-        self.open_resources.callback(end, trainer.loggers)
+                result = error
+        path = processes.broadcast(result)
+        if isinstance(path, PflError):
+            raise path
+        assert path is not None, "the first process has sent it"
+        self.run_folder = path
+        self.metrics.open(path)
+        rounds_kept = self.resume and rounds_kept_on_resume(self.resume.content, trainer.val_check_interval)
+        trainer.loggers = make_loggers(self.logger, self.metrics, rounds_kept)
+        self.open_resources.callback(end_runs, trainer.loggers)
         if self.profiles_in_folder:
             trainer.profiler.dirpath = path  # type: ignore[attr-defined]
 
-    def _find_folder(self) -> RunFolder:
-        kept = self.resume and self.resume.folder
-        return RunFolder(kept) if kept else new_folder(runs_folder(self.settings))
+    def _enter_folder(self) -> Path:
+        """Lock the run's folder, and read its tables once, so that what is wrong with them is found."""
+        folder = self.resume and self.resume.folder
+        run_folder = RunFolder(folder) if folder else new_folder(runs_folder(self.settings))
+        path = self.open_resources.enter_context(run_folder).path
+        for table in (METRICS, CLIENTS):
+            RoundCsv(path / table).read(self.resume.content["global_step"] if self.resume else 0)
+        return path
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write the settings of a new run before its first evaluation."""
@@ -236,15 +240,18 @@ class Session(pl.Callback):
         self.on_train_batch_end()
 
     def _write(self, trainer: pl.Trainer) -> None:
-        if self.run_folder is not None and trainer.is_global_zero:
-            is_new, text = not continues(trainer), yaml.safe_dump(with_data_defaults(self.settings), sort_keys=False)
-            files.write_text(text, self.run_folder / CONFIG)
-            files.write_text(yaml.safe_dump(label_of(trainer)._asdict()), self.run_folder / LABEL)
-            begin(trainer.loggers, self.settings, self.run_folder, is_new)
-            for board in (each for each in trainer.loggers if isinstance(each, Board)):
-                board.show_config(text, trainer.global_step)
+        if self.run_folder is None or not trainer.is_global_zero:
+            return
+        is_new = not continues(trainer)
+        config = yaml.safe_dump(with_data_defaults(self.settings), sort_keys=False)
+        files.write_text(config, self.run_folder / CONFIG)
+        files.write_text(yaml.safe_dump(label_of(trainer)._asdict()), self.run_folder / LABEL)
+        begin_runs(trainer.loggers, self.settings, self.run_folder, is_new)
+        for logger in trainer.loggers:
+            if isinstance(logger, Board):
+                logger.show_config(config, trainer.global_step)
                 if is_new:
-                    board.show_row(self.settings, results_of(self.data))
+                    logger.show_row(self.settings, results_of(self.data))
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]

@@ -180,7 +180,7 @@ def test_runs_without_the_loss_of_every_round_are_compared_without_their_converg
     [
         (["nowhere"], 1, "runs: no such folder: 'nowhere'"),
         (["{run}", "{run}"], 1, "seed_everything: 1 in "),
-        (["{run}", "--targets", "60"], 1, "targets: must be accuracies between 0 and 1, got 60"),
+        (["{run}", "--targets", "60"], 1, "targets must be accuracies between 0 and 1, got 60"),
         (["{run}", "--models", "globl"], 1, "models: "),
         (["{run}", "--target", "0.6"], 2, "--target: no such option; did you mean --targets?"),
         ([], 2, "runs: a value is missing"),

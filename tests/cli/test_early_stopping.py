@@ -114,7 +114,7 @@ def test_a_run_at_the_target_of_oracle_doubling_has_ended():
 def test_the_worst_score_is_not_taken_for_the_best(capsys):
     with pytest.raises(SystemExit):
         main(["fit", *TINY, *QUICK, *STOP])  # Lightning's usual mode is min
-    line = "trainer.callbacks.mode: must be max for val/global/accuracy/mean, of which more is better, got min"
+    line = "trainer.callbacks.mode must be max for val/global/accuracy/mean, of which more is better, got min"
     assert line in capsys.readouterr().err
     spread = STOP[1].replace("mean", "std")
     main(["fit", *TINY, *QUICK, STOP[0], spread, "--trainer.max_steps=1"])

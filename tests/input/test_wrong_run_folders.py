@@ -61,8 +61,8 @@ def a_file(path: str) -> None:
     [
         ("file", "'file/FedAvg-Digits/version_0' cannot be made: "),
         ("link", "'link/FedAvg-Digits/version_0' cannot be made: "),
-        ("~no-such-user/runs", "~no-such-user is not known here; allowed: a folder"),
-        ("a/${NOWHERE}", "a/${NOWHERE} is not possible, ${NOWHERE} is not known here; allowed: a folder"),
+        ("~no-such-user/runs", "~no-such-user in ~no-such-user/runs is not known here"),
+        ("a/${NOWHERE}", "${NOWHERE} in a/${NOWHERE} is not known here"),
     ],
 )
 def test_a_place_where_no_run_can_be(place, words, refusal):

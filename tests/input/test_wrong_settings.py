@@ -24,7 +24,7 @@ F1 = "torchmetrics.classification.MulticlassF1Score"
         ("--trainer=null", 2, "trainer: null is not possible; allowed: the options below this key"),
         ("--model.sparsity=null", 1, "model.sparsity: null is not possible; allowed: the options below this key"),
         ("--seed_everything=null", 2, "seed_everything: null is not possible; allowed: "),
-        ("--trainer.default_root_dir=null", 1, "trainer.default_root_dir: null is not possible; allowed: a folder"),
+        ("--trainer.default_root_dir=null", 1, "trainer.default_root_dir must be a folder, got null"),
         ("--model.network.hidden=[8,null]", 2, "model.network.hidden: null is not possible; allowed: a whole number"),
         ("--trainer.callbacks+=OracleDoubling", 2, "trainer.callbacks.n0: a value is missing; see --trainer.callbacks"),
         # no such option, class or choice
@@ -56,7 +56,7 @@ F1 = "torchmetrics.classification.MulticlassF1Score"
         (f"--model=FedAvg {DP} --model=DisPFL", 2, "model.aggregator: DisPFL has no such option"),
         (DP, 1, "model.weighting: samples is not possible with DPAggregator; allowed: uniform"),
         (f"{DP} --model.weighting=uniform --model.network=WideResNet", 1, "model.batch_norm: average is not possible "),
-        (f"{DP} --model.weighting=uniform --trainer.callbacks=StageDoubling", 1, "trainer.callbacks: StageDoubling is"),
+        (f"{DP} --model.weighting=uniform --trainer.callbacks=StageDoubling", 1, "trainer.callbacks: StageDoubling does"),
         (f"--model=LinearFedRep --data=LinearRepresentation {DP}", 1, "model.init: method_of_moments is not possible "),
         # losses and schedules of rates
         ("--model.loss=torch.nn.functional.cross_entropy", 2, "model.loss: torch.nn.functional.cross_entropy is"),
@@ -68,19 +68,19 @@ F1 = "torchmetrics.classification.MulticlassF1Score"
         (f"{METRICS}=torch.nn.Linear", 2, "trainer.callbacks.metric: "),
         (f"{METRICS}={F1} {METRIC}.average=middle", 2, "trainer.callbacks.metric.average: middle is not possible; "),
         (f"{METRICS}=torchmetrics.PearsonCorrCoef", 1, "trainer.callbacks.metric: not possible for Digits: "),
-        (f"{METRICS}={F1} --trainer.callbacks.name=f/1", 1, "trainer.callbacks.name: 'f/1' is not possible; allowed: "),
+        (f"{METRICS}={F1} --trainer.callbacks.name=f/1", 1, "trainer.callbacks.name must consist of letters, digits and _"),
         # the trainer
         ("--trainer.min_steps=1", 1, "trainer.min_steps: 1 is not possible; allowed: null"),
         (
             "--trainer.callbacks=EarlyStopping --trainer.callbacks.monitor=train/loss "
             "--trainer.callbacks.check_on_train_epoch_end=true",
             1,
-            "trainer.callbacks.check_on_train_epoch_end: True is not possible, all rounds are one epoch; allowed: null",
+            "trainer.callbacks.check_on_train_epoch_end must be null, got True: all rounds are one epoch",
         ),
-        ("--trainer.val_check_interval=0", 1, "trainer.val_check_interval: 0 is not possible"),
+        ("--trainer.val_check_interval=0", 1, "trainer.val_check_interval must be a number of rounds, or null"),
         ("--trainer.accelerator=warp", 1, "trainer.accelerator: warp is not possible on this machine; allowed: "),
         ("--trainer.strategy=FSDPStrategy", 1, "trainer.strategy: FSDPStrategy is not possible; allowed: auto, ddp"),
-        ("--trainer.num_nodes=2", 1, "trainer.num_nodes: must be 1 in a program, got 2; use pfl fit for more"),
+        ("--trainer.num_nodes=2", 1, "trainer.num_nodes must be 1 in a program, got 2; use pfl fit for more"),
         ("--trainer.logger=tensorboard", 2, "trainer.logger: tensorboard is not possible; did you mean TensorBoardLog"),
         ("--trainer.callbacks=Logger", 2, "trainer.callbacks: Logger is not possible; allowed: ClientMetrics, "),
         # of another kind
