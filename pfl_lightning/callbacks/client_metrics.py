@@ -44,7 +44,7 @@ class ClientMetrics(pl.Callback):
         if self.name in RESERVED_NAMES or names.count(self.name) > 1:
             raise PflError(f"{KEY}.name: {self.name} is taken; give this metric another name")
         if not re.fullmatch(r"\w+", self.name):
-            raise PflError(f"{KEY}.name: must consist of letters, digits and _, got {self.name!r}")
+            raise PflError(f"{KEY}.name must consist of letters, digits and _, got {self.name!r}")
 
     def _try_metric(self, data: FederatedDataModule) -> str:
         """Compute the metric for predictions that are right; returns its name."""

@@ -93,7 +93,7 @@ def test_several_metrics_have_names_of_their_own(ragged_data, fit):
             "trainer.callbacks.name: accuracy is taken; give this metric another name",
         ),
         ([ClientMetrics(F1), ClientMetrics(F1)], "trainer.callbacks.name: f1 is taken; give this metric another name"),
-        ([ClientMetrics(F1, name="a/b")], "trainer.callbacks.name: must consist of letters, digits and _, got 'a/b'"),
+        ([ClientMetrics(F1, name="a/b")], "trainer.callbacks.name must consist of letters, digits and _, got 'a/b'"),
         ([ClientMetrics(BinaryF1Score)], "trainer.callbacks.metric: not possible for RaggedData: "),
         ([ClientMetrics(partial(F1, average="all"))], "trainer.callbacks.metric: not possible for RaggedData: "),
         ([ClientMetrics(partial(ConfusionMatrix, task="multiclass"))], "trainer.callbacks.metric: not possible for"),

@@ -56,7 +56,11 @@ F1 = "torchmetrics.classification.MulticlassF1Score"
         (f"--model=FedAvg {DP} --model=DisPFL", 2, "model.aggregator: DisPFL has no such option"),
         (DP, 1, "model.weighting: samples is not possible with DPAggregator; allowed: uniform"),
         (f"{DP} --model.weighting=uniform --model.network=WideResNet", 1, "model.batch_norm: average is not possible "),
-        (f"{DP} --model.weighting=uniform --trainer.callbacks=StageDoubling", 1, "trainer.callbacks: StageDoubling does"),
+        (
+            f"{DP} --model.weighting=uniform --trainer.callbacks=StageDoubling",
+            1,
+            "trainer.callbacks: StageDoubling does",
+        ),
         (f"--model=LinearFedRep --data=LinearRepresentation {DP}", 1, "model.init: method_of_moments is not possible "),
         # losses and schedules of rates
         ("--model.loss=torch.nn.functional.cross_entropy", 2, "model.loss: torch.nn.functional.cross_entropy is"),
@@ -68,7 +72,11 @@ F1 = "torchmetrics.classification.MulticlassF1Score"
         (f"{METRICS}=torch.nn.Linear", 2, "trainer.callbacks.metric: "),
         (f"{METRICS}={F1} {METRIC}.average=middle", 2, "trainer.callbacks.metric.average: middle is not possible; "),
         (f"{METRICS}=torchmetrics.PearsonCorrCoef", 1, "trainer.callbacks.metric: not possible for Digits: "),
-        (f"{METRICS}={F1} --trainer.callbacks.name=f/1", 1, "trainer.callbacks.name must consist of letters, digits and _"),
+        (
+            f"{METRICS}={F1} --trainer.callbacks.name=f/1",
+            1,
+            "trainer.callbacks.name must consist of letters, digits and _",
+        ),
         # the trainer
         ("--trainer.min_steps=1", 1, "trainer.min_steps: 1 is not possible; allowed: null"),
         (
