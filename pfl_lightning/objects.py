@@ -1,4 +1,4 @@
-"""Objects as plain values: their classes, and the arguments that they were constructed with. No parser is needed.
+"""Objects, their import paths, and the settings that give them: classes and constructor arguments; needs no parser.
 
 A method or a data set remembers its ``init_args``; any other object has each of them as an attribute of the same name,
 as in scikit-learn.
@@ -6,21 +6,21 @@ as in scikit-learn.
 
 import inspect
 import sys
+import sysconfig
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
-from inspect import Parameter, signature
+from inspect import Parameter, getfile, signature
 from itertools import accumulate
 from pathlib import Path
+from pkgutil import resolve_name
 from types import FrameType
-from typing import Any, TypeVar, cast
-
-import numpy as np
-from lightning.pytorch.utilities.parsing import collect_init_args
-from torch import Tensor
+from typing import Any, TypeVar, cast, get_type_hints
 
 Object = TypeVar("Object")
 FROM_PYTHON = "from Python: "  # before the class of an object that settings cannot express, such as an array
+_INSTALLED = {"site-packages", "dist-packages"}
+_LIBRARIES = [Path(__file__).parent, *(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))]
 
 
 def to_settings(value: Any) -> Any:
@@ -32,7 +32,7 @@ def to_settings(value: Any) -> Any:
     Returns:
         Plain values, lists and mappings; a text that begins with ``FROM_PYTHON`` for what they cannot express.
     """
-    if isinstance(value, np.generic | np.ndarray | Tensor) and not value.ndim:
+    if getattr(value, "ndim", None) == 0:  # of NumPy or torch
         value = value.item()
     for plain_type in (bool, int, float, str):  # an option's own type, such as a positive number, becomes one of these
         if isinstance(value, plain_type):
@@ -130,6 +130,8 @@ def constructor_arguments(kind: type) -> dict[str, Any]:
     To be called in the constructor of the class. A constructor's arguments are those that a caller gives: not those
     that it passes on to its bases itself.
     """
+    from lightning.pytorch.utilities.parsing import collect_init_args
+
     frame = cast(FrameType, cast(FrameType, inspect.currentframe()).f_back)
     return dict(collect_init_args(frame, [], classes=(kind,))[-1])
 
@@ -139,3 +141,64 @@ def public_path(kind: type) -> str:
     packages = accumulate(kind.__module__.split("."), "{}.{}".format)
     matches = (name for name in packages if vars(sys.modules.get(name, kind)).get(kind.__name__) is kind)
     return f"{next(matches, kind.__module__)}.{kind.__qualname__}"
+
+
+class AnyModule(type):
+    """The type of a class that stands for every ``nn.Module``; help lists those of its attribute ``offered`` alone."""
+
+    offered: tuple[type, ...]
+
+    def __subclasscheck__(cls, kind: type) -> bool:
+        from torch import nn
+
+        return issubclass(kind, nn.Module)
+
+    def __subclasses__(cls) -> list[type]:
+        return [*cls.offered]
+
+
+def import_object(path: str) -> Any:
+    """The object at an import path; None if there is none."""
+    try:
+        return resolve_name(path)
+    except (ImportError, AttributeError, ValueError):
+        return None
+
+
+def import_path(value: Any) -> str | None:
+    """The import path of a function, a class or a factory of its objects, or of the class of an object; or None."""
+    if value is None:
+        return None
+    target = unwrap_partial(value)
+    return f"{target.__module__}.{getattr(target, '__qualname__', type(target).__qualname__)}"
+
+
+def unwrap_partial(factory: Any) -> Any:
+    """The class or function that a ``partial``, or a factory that the parser has made, calls; else the value itself."""
+    while isinstance(factory, partial):
+        factory = next((argument for argument in reversed(factory.args) if isinstance(argument, type)), factory.func)
+    return factory
+
+
+def is_user_file(file: Path) -> bool:
+    """Whether a file belongs to the user: not to this package, to Python or to an installed package."""
+    return file.is_file() and not (_INSTALLED & {*file.parts} or any(map(file.is_relative_to, _LIBRARIES)))
+
+
+def makes_network(function: Any) -> bool:
+    """Whether a function says that it returns a torch module, and is torchvision's or in a file of the user's.
+
+    Functions of other libraries may do anything with their arguments: one of ``torch.fx`` runs them as code.
+    """
+    from torch import nn
+
+    try:
+        returns_module = not isinstance(function, type) and issubclass(get_type_hints(function)["return"], nn.Module)
+        return returns_module and (is_torchvision(function) or is_user_file(Path(getfile(function))))
+    except Exception:  # whatever its annotations raise, or what has none
+        return False
+
+
+def is_torchvision(function: Any) -> bool:
+    """Whether a function makes one of torchvision's networks."""
+    return str(function.__module__).startswith("torchvision.models.")

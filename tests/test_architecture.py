@@ -12,7 +12,7 @@ import pfl_lightning
 
 PACKAGE = Path(pfl_lightning.__file__).parent
 LEVELS = [
-    {"bounds", "errors", "files", "imports", "objects", "score_kind", "seeding", "tree"},
+    {"bounds", "errors", "files", "objects", "score_kind", "seeding", "tree"},
     {"processes"},
     {"settings"},
     {"models", "system", "server", "client", "metrics", "report", "theory"},  # strangers to each other

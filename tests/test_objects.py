@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.optim import SGD
 
 from pfl_lightning import callbacks, data, server, system
@@ -12,7 +13,7 @@ from pfl_lightning.callbacks.doubling import Doubling
 from pfl_lightning.data import Arrays, Digits, Dirichlet, Partition, Sizes
 from pfl_lightning.methods import HFMAML, FedRep
 from pfl_lightning.models import MLP
-from pfl_lightning.objects import FROM_PYTHON, changed_arguments, clone, to_settings, unserializable_keys
+from pfl_lightning.objects import FROM_PYTHON, changed_arguments, clone, makes_network, to_settings, unserializable_keys
 from pfl_lightning.server import Aggregator, DPAggregator, Ring, Topology
 from pfl_lightning.system import Participation, Speeds
 
@@ -103,3 +104,16 @@ def test_an_object_that_does_not_keep_its_arguments_is_used_as_it_is():
     assert changed_arguments(made) is None
     assert clone(made) is made
     assert to_settings(made) == f"{FROM_PYTHON}Speed"
+
+
+def network() -> nn.Sequential:
+    """A network."""
+
+
+def networks() -> list[nn.Module]:
+    """No network."""
+
+
+@pytest.mark.parametrize(("made", "expected"), [(network, True), (networks, False), (nn.Linear, False), (len, False)])
+def test_a_function_makes_a_network_if_it_says_so(made, expected):
+    assert makes_network(made) is expected

@@ -7,8 +7,8 @@ import lightning.pytorch as pl
 
 from pfl_lightning.callbacks.doubling import Doubling
 from pfl_lightning.callbacks.evaluation import callbacks_of
-from pfl_lightning.imports import import_object
 from pfl_lightning.methods import method_of
+from pfl_lightning.objects import import_object
 from pfl_lightning.report.run_files import Label
 from pfl_lightning.settings.values import class_name, named_callbacks
 

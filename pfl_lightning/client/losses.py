@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pfl_lightning.errors import PflError, one_line
-from pfl_lightning.imports import AnyModule, unwrap_partial
+from pfl_lightning.objects import AnyModule, unwrap_partial
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 

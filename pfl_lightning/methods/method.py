@@ -60,9 +60,8 @@ from pfl_lightning.federation.evaluator import Evaluator
 from pfl_lightning.federation.pretrained import leave_base_out, put_base_back, read_weights, take_weights
 from pfl_lightning.federation.schedule import LRSchedule, Schedule
 from pfl_lightning.federation.sparsity import Sparsity
-from pfl_lightning.imports import import_path
 from pfl_lightning.models import MLP, Head, InputKind, LoRA, Network, NetworkFactory, Part, Parts, start_network
-from pfl_lightning.objects import constructor_arguments, to_settings
+from pfl_lightning.objects import constructor_arguments, import_path, to_settings
 from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.server import Aggregator, Weighting, client_weights, pack_tensors, unpack_tensors
 from pfl_lightning.tree import Params, Tree, assign, constants, movable, prefixed, repeated, select

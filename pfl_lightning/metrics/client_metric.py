@@ -12,8 +12,8 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities.prints import rank_zero_only
 
-from pfl_lightning.imports import unwrap_partial
 from pfl_lightning.metrics.functional import client_summary
+from pfl_lightning.objects import unwrap_partial
 from pfl_lightning.score_kind import ScoreKind
 
 AFFIXES = re.compile("^(Binary|Multiclass|Multilabel)|Score$")

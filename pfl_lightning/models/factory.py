@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from torch import nn
 
 from pfl_lightning.errors import PflError, is_out_of_memory, one_line
-from pfl_lightning.imports import AnyModule, unwrap_partial
 from pfl_lightning.models.hugging_face import HuggingFaceModel
 from pfl_lightning.models.network import Network
+from pfl_lightning.objects import AnyModule, unwrap_partial
 
 
 class _Module(metaclass=AnyModule):

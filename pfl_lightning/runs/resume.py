@@ -17,9 +17,8 @@ from pfl_lightning.callbacks.round_checkpoint import LAST, PREVIOUS
 from pfl_lightning.callbacks.run_folder import CHECKPOINTS
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checkpoints import FILE, DamagedError, read_checkpoint, refusal, refusing
-from pfl_lightning.imports import import_object
 from pfl_lightning.methods import Method
-from pfl_lightning.objects import default_arguments, public_path, to_settings, unserializable_keys
+from pfl_lightning.objects import default_arguments, import_object, public_path, to_settings, unserializable_keys
 from pfl_lightning.runs.folders import versions
 from pfl_lightning.settings.parser import CheckpointParser, strict_parsing
 from pfl_lightning.settings.registry import options_of

@@ -13,9 +13,8 @@ from pfl_lightning.bounds import Seed
 from pfl_lightning.callbacks import PercentileErrors, RoundCheckpoint
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
-from pfl_lightning.imports import import_object
 from pfl_lightning.methods import Method
-from pfl_lightning.objects import default_arguments, unserializable_keys
+from pfl_lightning.objects import default_arguments, import_object, unserializable_keys
 from pfl_lightning.runs.trainer_options import check_settings
 from pfl_lightning.settings.parser import SettingsParser, strict_parsing
 from pfl_lightning.settings.shipped_files import check_seed

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pfl_lightning import bounds
 from pfl_lightning.errors import one_line
-from pfl_lightning.imports import import_object, is_user_file
+from pfl_lightning.objects import import_object, is_user_file
 from pfl_lightning.settings.registry import choices, options_of, user_classes_named
 from pfl_lightning.settings.shipped_files import configs
 from pfl_lightning.settings.values import class_name, shown_class

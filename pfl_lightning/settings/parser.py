@@ -24,7 +24,7 @@ from jsonargparse import (
 from jsonargparse._common import parsing_settings  # there is no public way to read them, so as to restore them
 
 from pfl_lightning.errors import PflError, SettingsError
-from pfl_lightning.imports import import_object, import_path, is_torchvision, makes_network
+from pfl_lightning.objects import import_object, import_path, is_torchvision, makes_network
 from pfl_lightning.settings.messages import blame, explain
 from pfl_lightning.settings.shipped_files import with_config_files
 

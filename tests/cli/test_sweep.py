@@ -13,7 +13,7 @@ from fakes.forked import Command, pfl
 from pfl_lightning.cli import main, search, sweep
 from pfl_lightning.cli.fit import settings_of
 from pfl_lightning.cli.planning import PlannedRun, with_method
-from pfl_lightning.imports import import_object
+from pfl_lightning.objects import import_object
 from pfl_lightning.runs.resume import Resume
 from pfl_lightning.settings.values import flat
 
