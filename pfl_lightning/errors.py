@@ -1,5 +1,7 @@
 """The exception that the command line shows as a single clear line, what shortens others, and warnings to ignore."""
 
+from collections.abc import Iterator
+
 NOISE = (  # warnings of Lightning and torch about themselves
     r".*isinstance\(treespec, LeafSpec\).*",
     "There is a performance drop because we have not yet implemented the batching rule",
@@ -15,11 +17,18 @@ class SettingsError(PflError):
     """Settings that are wrong whatever the data; the command line then ends with code 2."""
 
 
-def cause_of(error: BaseException | None) -> PflError | None:
-    """The ``PflError`` that an error is or was caused by; the parser wraps what constructors raise."""
-    while error is not None and not isinstance(error, PflError):
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and what it was caused by, innermost last; each once, since causes may form a circle."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        yield error
+        seen.add(id(error))
         error = error.__cause__ or error.__context__
-    return error
+
+
+def cause_of(error: BaseException) -> PflError | None:
+    """The ``PflError`` that an error is or was caused by; the parser wraps what constructors raise."""
+    return next((cause for cause in causes(error) if isinstance(cause, PflError)), None)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pfl_lightning import bounds
-from pfl_lightning.errors import one_line
+from pfl_lightning.errors import causes, one_line
 from pfl_lightning.objects import import_object, is_user_file
 from pfl_lightning.settings.registry import choices, options_of, user_classes_named
 from pfl_lightning.settings.shipped_files import configs
@@ -94,19 +94,18 @@ def blame(error: BaseException | None) -> str:
     Returns:
         File, line and error, such as ``my_method.py, line 12, in local: KeyError: 'x'``; empty if no such file did.
     """
-    while error is not None:
-        places = [(frame.filename, frame.lineno, frame.name) for frame in traceback.extract_tb(error.__traceback__)]
-        if isinstance(error, SyntaxError):
-            places.append((error.filename or "", error.lineno, "<module>"))
+    for cause in causes(error):
+        places = [(frame.filename, frame.lineno, frame.name) for frame in traceback.extract_tb(cause.__traceback__)]
+        if isinstance(cause, SyntaxError):
+            places.append((cause.filename or "", cause.lineno, "<module>"))
         if places_in_user_files := [place for place in places if is_user_file(Path(place[0]))]:
             file, line, function = places_in_user_files[-1]
             path = Path(file).resolve()
             shown_path = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
             where = "" if function == "<module>" else f", in {function}"
-            kind = "" if isinstance(error, ImportError) else f"{type(error).__name__}: "
-            message = error.msg if isinstance(error, SyntaxError) else one_line(error)
+            kind = "" if isinstance(cause, ImportError) else f"{type(cause).__name__}: "
+            message = cause.msg if isinstance(cause, SyntaxError) else one_line(cause)
             return f"{shown_path}, line {line}{where}: {kind}{message} {MORE}"
-        error = error.__cause__ or error.__context__
     return ""
 
 
