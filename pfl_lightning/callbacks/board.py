@@ -3,14 +3,10 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from inspect import signature
-from typing import Any
 
 import lightning.pytorch as pl
-import numpy as np
-from lightning.pytorch.loggers import MLFlowLogger, TensorBoardLogger
+from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from tensorboard.plugins.hparams.summary_v2 import HParam, Metric, hparams_config_pb, hparams_pb
 
 from pfl_lightning import methods
@@ -130,44 +126,3 @@ def column_of(key: str) -> str:
 def _is_option(key: str) -> bool:
     """Whether a setting makes the curve, and is not in the row under another name."""
     return "." in key and key != "data.seed" and not key.startswith("trainer.")
-
-
-DPI = 150  # of figures with small text
-
-
-def show_figure(trainer: pl.Trainer, tag: str, figure: Figure, step: int, dpi: int = DPI) -> None:
-    """Show a figure in every logger of this run that takes figures.
-
-    These are TensorBoard's, MLflow's, and all that have ``log_image(key, images, step)`` as W&B's has. There are none
-    in the processes that do not log.
-
-    Args:
-        trainer: The trainer, which has the loggers.
-        tag: Name of the figure, such as ``data/partition``.
-        figure: The figure.
-        step: Rounds completed.
-        dpi: Pixels per inch.
-    """
-    figure.set_dpi(dpi)
-    for logger in figure_loggers(trainer):
-        if isinstance(logger, TensorBoardLogger):
-            logger.experiment.add_figure(tag_of(tag) if isinstance(logger, Board) else tag, figure, step)
-        elif isinstance(logger, MLFlowLogger):  # it keeps figures as files, without steps
-            logger.experiment.log_figure(logger.run_id, figure, f"{tag}/{step:06}.png")
-        else:
-            logger.log_image(tag, [pixels(figure)], step=step)
-
-
-def figure_loggers(trainer: pl.Trainer) -> list[Any]:
-    """The loggers that show figures; none in the processes that do not log."""
-    if not trainer.is_global_zero:
-        return []
-    supported = (TensorBoardLogger, MLFlowLogger)
-    return [log for log in trainer.loggers if isinstance(log, supported) or hasattr(log, "log_image")]
-
-
-def pixels(figure: Figure) -> np.ndarray:
-    """A figure as an image, ``[height, width, 3]`` of bytes."""
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    return np.asarray(canvas.buffer_rgba())[..., :3].copy()

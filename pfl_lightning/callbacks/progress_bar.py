@@ -1,4 +1,5 @@
 import sys
+from collections.abc import Iterator
 from datetime import timedelta
 from threading import Event, Thread
 from time import monotonic
@@ -7,9 +8,10 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.trainer.states import TrainerFn
-from rich.console import Console, RenderableType
-from rich.progress import BarColumn, Progress, TextColumn
-from rich.table import Column
+from rich.console import Console, ConsoleOptions
+from rich.live import Live
+from rich.progress_bar import ProgressBar as Bar
+from rich.table import Column, Table
 
 from pfl_lightning.methods import Method, method_of
 
@@ -27,11 +29,12 @@ class RoundProgressBar(ProgressBar):
     never waits for it. Elsewhere, as in the log of a job, one line every five minutes says where the run is.
     """
 
+    _status: "Status"
+
     def __init__(self) -> None:
         super().__init__()
         self._enabled = True
-        self._status: Status | None = None
-        self._display: Bars | Lines | None = None
+        self._display: Live | Lines | None = None
 
     def disable(self) -> None:
         """Show nothing."""
@@ -41,44 +44,39 @@ class RoundProgressBar(ProgressBar):
         """Start at the current round: the run may be resumed."""
         self._start(method_of(pl_module), trainer.max_steps)
 
-    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
+    def on_train_batch_start(self, *_: Any) -> None:
         """Estimate the time left from here on: the first evaluation says nothing about rounds."""
-        if self._status:
-            self._status.training_start = self._status.training_start or monotonic()
+        self._status.training_start = self._status.training_start or monotonic()
 
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Show the values of the round."""
-        if self._status:
-            self._status.update(trainer)
+        self._status.update(trainer)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Start, if the evaluation is not part of a training run."""
         if trainer.state.fn != TrainerFn.FITTING:
             self._start(method_of(pl_module))
 
-    def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Start for an evaluation of a checkpoint."""
-        self._start(method_of(pl_module))
+    on_test_start = on_validation_start
 
     def teardown(self, *_: Any, **__: Any) -> None:
         """Leave the bars as they are: the summary comes next, or an error, which has a line of its own."""
         if self._display:
             self._display.stop()
-        self._status = self._display = None
+        self._display = None
 
     on_train_end = on_exception = teardown
 
     def _start(self, method: Method, rounds: int = 0) -> None:
         self.teardown()
+        self._status = Status(method, rounds)
         if self._enabled:
-            console = Console(stderr=True)
-            self._status = Status(method, rounds)
-            self._display = Bars(self._status, console) if console.is_terminal else Lines(self._status)
+            self._display = display_of(self._status, Console(stderr=True))
             self._display.start()
 
 
 class Status:
-    """Where a run is.
+    """Where a run is: rich draws a line for the rounds, and one for long work, and ``str`` has both in one line.
 
     Args:
         method: The method that runs.
@@ -138,37 +136,18 @@ class Status:
         work = f"{self.method.progress.doing}: {', '.join(self.work)}" if self.work else ""
         return "; ".join(filter(None, [rounds, work]))
 
-
-class Bars(Progress):
-    """A line for the rounds, and one for long work, on a terminal.
-
-    Args:
-        status: Where the run is.
-        console: The terminal.
-    """
-
-    def __init__(self, status: Status, console: Console) -> None:
-        self.status = status
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None, table_column=Column(ratio=1)),
-            TextColumn("{task.fields[words]}"),
-        )
-        prints = sys.stdout.isatty()  # what is printed meanwhile appears above; a redirected stdout stays what it is
-        super().__init__(*columns, console=console, refresh_per_second=REFRESHES, redirect_stdout=prints, expand=True)
-        for total in (status.rounds, 1.0):
-            self.add_task("", words="", total=total)
-
-    def get_renderable(self) -> RenderableType:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
         """The lines as they are now."""
-        status = self.status
-        progress = status.method.progress
-        rounds = (f"Round {status.method.accounting.clock.rounds}/{status.rounds}", status.done, status.words)
-        work = (progress.doing.capitalize(), progress.share, status.work)
-        for line, (title, done, words) in zip(self.task_ids, (rounds, work), strict=False):  # at first without lines
-            text = words_within(self.console.width - len(title) - SMALLEST_BAR - 2, words)
-            self.update(line, description=title, completed=done, words=text, visible=bool(words and title))
-        return super().get_renderable()
+        progress = self.method.progress
+        columns = Column(no_wrap=True), Column(ratio=1), Column(no_wrap=True)
+        grid = Table.grid(*columns, padding=(0, 1), expand=True)
+        rounds = (f"Round {self.method.accounting.clock.rounds}/{self.rounds}", self.rounds, self.done, self.words)
+        work = (progress.doing.capitalize(), 1.0, progress.share, self.work)
+        for title, total, done, words in (rounds, work):
+            if title and words:
+                text = words_within(options.max_width - len(title) - SMALLEST_BAR - 2, words)
+                grid.add_row(title, Bar(total, done), text)
+        yield grid
 
 
 class Lines(Thread):
@@ -193,6 +172,14 @@ class Lines(Thread):
         """End the thread."""
         self.ended.set()
         self.join()
+
+
+def display_of(status: Status, console: Console) -> Live | Lines:
+    """What shows where a run is, on a terminal or elsewhere; it has ``start`` and ``stop``."""
+    if not console.is_terminal:
+        return Lines(status)
+    prints = sys.stdout.isatty()  # what is printed meanwhile appears above; a redirected stdout stays what it is
+    return Live(status, console=console, refresh_per_second=REFRESHES, redirect_stdout=prints)
 
 
 def words_within(width: int, words: list[str]) -> str:

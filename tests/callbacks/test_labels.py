@@ -2,7 +2,7 @@ import lightning.pytorch as pl
 import pytest
 from jsonargparse import Namespace
 
-from pfl_lightning.callbacks.doubling import GradientDoubling, StageDoubling
+from pfl_lightning.callbacks import GradientDoubling, StageDoubling
 from pfl_lightning.callbacks.labels import label_of, run_name
 from pfl_lightning.methods import DeltaFL, FedAvg
 

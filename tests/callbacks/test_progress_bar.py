@@ -9,7 +9,7 @@ import torch
 from rich.console import Console
 
 from pfl_lightning.callbacks import RoundProgressBar, progress_bar
-from pfl_lightning.callbacks.progress_bar import Bars, Lines, Status, clock
+from pfl_lightning.callbacks.progress_bar import Lines, Status, clock
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation import cohort
 from pfl_lightning.methods import FedAvg
@@ -29,7 +29,7 @@ def terminal(monkeypatch):
 
 def drawn(status, width=80) -> list[str]:
     console = Console(file=io.StringIO(), width=width)
-    console.print(Bars(status, console).get_renderable())
+    console.print(status)
     return console.file.getvalue().splitlines()
 
 

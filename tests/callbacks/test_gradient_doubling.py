@@ -7,7 +7,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from pfl_lightning.callbacks import GradientDoubling
-from pfl_lightning.callbacks.doubling.gradient import squared_gradient_norm
+from pfl_lightning.callbacks.gradient_doubling import squared_gradient_norm
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import IFCA, Ditto, FedAvg, Local, PFedHN
 from pfl_lightning.models import MLP
@@ -27,7 +27,7 @@ def set_norms(monkeypatch):
 
     def replace(norms):
         values = iter(norms)
-        monkeypatch.setattr("pfl_lightning.callbacks.doubling.gradient.squared_gradient_norm", lambda *_: next(values))
+        monkeypatch.setattr("pfl_lightning.callbacks.gradient_doubling.squared_gradient_norm", lambda *_: next(values))
 
     return replace
 

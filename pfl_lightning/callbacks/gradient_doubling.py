@@ -1,10 +1,10 @@
-from typing import Any
+from typing import Any, ClassVar
 
 import lightning.pytorch as pl
 
 from pfl_lightning import processes
 from pfl_lightning.bounds import PositiveInt
-from pfl_lightning.callbacks.doubling.stages import Doubling, Unit
+from pfl_lightning.callbacks.doubling import Doubling, Unit
 from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
 from pfl_lightning.errors import PflError
@@ -32,24 +32,16 @@ class GradientDoubling(Doubling):
         double_by: See ``StageDoubling``.
     """
 
+    saved: ClassVar[dict[str, Any]] = {"stage": 0, "rounds": 0, "threshold": 0.0}
+    rounds: int
+    threshold: float
+
     def __init__(self, n0: PositiveInt = 10, rounds_per_stage: PositiveInt = 20, double_by: Unit = "clients") -> None:
         super().__init__(n0, double_by)
         self.rounds_per_stage = rounds_per_stage
-        self.rounds = 0
-        self.threshold = 0.0
-
-    def state_dict(self) -> dict[str, Any]:
-        """The stage, its rounds so far, and the threshold that ends it."""
-        return {"stage": self.stage, "rounds": self.rounds, "threshold": self.threshold}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the stage, its rounds and its threshold."""
-        self.stage = state_dict["stage"]
-        self.rounds = state_dict["rounds"]
-        self.threshold = state_dict["threshold"]
 
     def begin(self, trainer: pl.Trainer, method: Method) -> None:
-        """Begin with the first stage, or continue with the checkpoint's.
+        """Begin with the first stage, or continue with that of the checkpoint.
 
         Raises:
             PflError: If the method shares no parameters, or several models, so that there is no gradient to measure.
@@ -58,9 +50,7 @@ class GradientDoubling(Doubling):
         if shares_nothing or not method.one_model:
             problem = f"{type(method).__name__} shares {'nothing' if shares_nothing else 'no single model'}"
             raise PflError(f"GradientDoubling needs one shared model, but {problem}; use StageDoubling")
-        if trainer.global_step == 0:  # an earlier run may have used this object
-            self.stage = self.rounds = 0
-            self.threshold = 0.0
+        super().begin(trainer, method)
 
     def after_round(self, trainer: pl.Trainer, method: Method, batch: Round) -> None:
         """Measure the gradient, and decide whether the stage ends; a round that was given up does not count."""

@@ -1,9 +1,12 @@
+"""Stage doubling: trains with the fastest clients first, and doubles their number from stage to stage."""
+
 from abc import ABC, abstractmethod
-from typing import Any, Literal
+from math import sqrt
+from typing import Any, ClassVar, Literal
 
 import lightning.pytorch as pl
 
-from pfl_lightning.bounds import PositiveInt
+from pfl_lightning.bounds import PositiveFloat, PositiveInt
 from pfl_lightning.callbacks.evaluation import callbacks_of
 from pfl_lightning.data import Round, federated
 from pfl_lightning.errors import PflError
@@ -12,6 +15,7 @@ from pfl_lightning.server import DPAggregator
 from pfl_lightning.system import Asynchronous
 
 Unit = Literal["clients", "samples"]
+DISTANCE = "train/distance"
 
 
 class Doubling(pl.Callback, ABC):
@@ -25,17 +29,32 @@ class Doubling(pl.Callback, ABC):
             stage r has the fastest clients that together hold 2^r n0 times the mean number of training samples.
 
     Attributes:
+        saved: The attributes that a checkpoint has, with their values in a new run.
         stage: Number of the stage, from 0.
     """
+
+    saved: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, n0: int, double_by: Unit = "clients") -> None:
         self.n0 = n0
         self.double_by = double_by
         self.stage = 0
 
-    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """The saved attributes."""
+        return {name: getattr(self, name) for name in self.saved}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the saved attributes."""
+        vars(self).update(state_dict)
+
     def begin(self, trainer: pl.Trainer, method: Method) -> None:
-        """Set the stage of the first round of this run, which may resume another."""
+        """Set the stage of the first round of this run, which may resume another.
+
+        By default a new run resets the saved attributes, since an earlier run may have used this object.
+        """
+        if trainer.global_step == 0:
+            self.load_state_dict(self.saved)
 
     @abstractmethod
     def after_round(self, trainer: pl.Trainer, method: Method, batch: Round) -> None:
@@ -73,13 +92,11 @@ class Doubling(pl.Callback, ABC):
         self.after_round(trainer, method_of(pl_module), batch)
         self._resize(trainer)
 
-    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Restore the whole pool for other runs on the same data."""
+    def on_fit_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Restore the whole pool for other runs on the same data, also after a run that ended early."""
         federated(trainer).participation.resize()
 
-    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Restore the pool after a run that ended early, too."""
-        self.on_fit_end(trainer, pl_module)
+    on_exception = on_fit_end
 
     @property
     def cohort_size(self) -> int:
@@ -131,10 +148,63 @@ class StageDoubling(Doubling):
             stage += 1
         return stage
 
-    def begin(self, trainer: pl.Trainer, method: Method) -> None:
+    def begin(self, trainer: pl.Trainer, *_: Any) -> None:
         """Set the stage by the rounds completed."""
         self.stage = self.stage_of(trainer.global_step)
 
+    after_round = begin
+
+
+class OracleDoubling(Doubling):
+    """Stage doubling by an oracle: a stage ends when the representation is close to the stage's noise floor.
+
+    Stage r has the fastest n = min(pool, 2^r n0) clients of the pool. It ends after a round with ``train/distance`` at
+    most ``leave * floor(n)``, and the run ends when the distance is at most ``stop * floor(pool)``, with
+    ``floor(n) = floor / sqrt(n)``. For FedRep under the same rule, set ``n0`` to the size of the pool. This only works
+    in simulations, since clients do not know the true representation. The rule is ours, based on the theory of SRPFL
+    (Tziotis et al., Straggler-Resilient Personalized Federated Learning, TMLR 2023, arXiv:2206.02078); see
+    docs/evidence/derivations.md.
+
+    Args:
+        n0: Participants in the first stage.
+        floor: Noise floor: the final distance with a single participant, as measured; proportional to the noise.
+        leave: A stage ends at this multiple of its floor.
+        stop: The run ends at this multiple of the pool's floor.
+    """
+
+    saved: ClassVar[dict[str, Any]] = {"stage": 0, "arrived": False}
+    arrived: bool
+
+    def __init__(
+        self, n0: PositiveInt, floor: PositiveFloat, leave: PositiveFloat = 1.3, stop: PositiveFloat = 1.25
+    ) -> None:
+        super().__init__(n0)
+        self.floor = floor
+        self.leave = leave
+        self.stop = stop
+
+    def begin(self, trainer: pl.Trainer, method: Method) -> None:
+        """Begin with the first stage, or continue with that of the checkpoint.
+
+        Raises:
+            PflError: If the resumed run has already reached its target.
+        """
+        super().begin(trainer, method)
+        if self.arrived:
+            raise PflError(f"ckpt_path: the run reached its target in round {trainer.global_step}; start a new run")
+
     def after_round(self, trainer: pl.Trainer, method: Method, batch: Round) -> None:
-        """Set the stage by the rounds completed."""
-        self.stage = self.stage_of(trainer.global_step)
+        """Check the distance after a round: go to the next stage, or stop.
+
+        Raises:
+            PflError: If the method logs no distance.
+        """
+        if DISTANCE not in trainer.callback_metrics:
+            raise PflError(f"OracleDoubling needs {DISTANCE}, which LinearFedRep logs on LinearRepresentation")
+        distance = float(trainer.callback_metrics[DISTANCE])
+        data = federated(trainer)
+        pool = data.participation.pool_size or data.training_clients
+        if distance <= self.stop * self.floor / sqrt(pool):
+            self.arrived = trainer.should_stop = True
+        if self.cohort_size < pool and distance <= self.leave * self.floor / sqrt(self.cohort_size):
+            self.stage += 1

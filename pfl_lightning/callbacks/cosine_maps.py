@@ -4,7 +4,7 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
-from pfl_lightning.callbacks.board import show_figure
+from pfl_lightning.callbacks.figures import show_figure
 from pfl_lightning.data import federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method, method_of

@@ -7,8 +7,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from matplotlib.figure import Figure
 from tensorboard.backend.event_processing.event_accumulator import IMAGES, EventAccumulator
 
-from pfl_lightning.callbacks import SparsityTracker
-from pfl_lightning.callbacks.figures import sparsity_tracker
+from pfl_lightning.callbacks import SparsityTracker, sparsity_tracker
 from pfl_lightning.methods import Ditto, FedAvg, FedMac, FedRep, Sparsity
 from pfl_lightning.metrics import ClientDensity
 from pfl_lightning.models import MLP, VGG

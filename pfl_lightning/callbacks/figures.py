@@ -1,9 +1,16 @@
+"""Figures in TensorBoard and other loggers that take them."""
+
+from typing import Any
+
 import lightning.pytorch as pl
+import numpy as np
 import torch
+from lightning.pytorch.loggers import MLFlowLogger, TensorBoardLogger
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from pfl_lightning.callbacks.board import figure_loggers, show_figure, tag_of, tensorboards
+from pfl_lightning.callbacks.board import Board, tag_of, tensorboards
 from pfl_lightning.callbacks.client_tables import PercentileErrors, gathered
 from pfl_lightning.callbacks.evaluation import callbacks_of, is_new
 from pfl_lightning.data import FederatedDataModule, federated
@@ -14,6 +21,7 @@ from pfl_lightning.report import neighbours_figure, partition_card, scatter_figu
 from pfl_lightning.score_kind import ACCURACY, headline
 from pfl_lightning.server import MixingMatrix
 
+DPI = 150  # of figures with small text
 CARD_DPI = 200  # of a figure of 4.5 x 3.4 inches
 EDGES = torch.linspace(0, 1, 21).tolist()  # bin edges for errors
 QUARTILES = (25, 50, 75)
@@ -144,3 +152,41 @@ def graph_figure(method: Method, data: FederatedDataModule) -> Figure | None:
     gap = MixingMatrix.between(graph, list(range(clients)), method.mixing).spectral_gap
     counts = data.class_counts()["train"][:clients]
     return topology_figure(graph, counts, f"{title}, spectral gap {gap:.2g} ({method.mixing})")
+
+
+def show_figure(trainer: pl.Trainer, tag: str, figure: Figure, step: int, dpi: int = DPI) -> None:
+    """Show a figure in every logger of this run that takes figures.
+
+    These are TensorBoard's, MLflow's, and all that have ``log_image(key, images, step)`` as W&B's has. There are none
+    in the processes that do not log.
+
+    Args:
+        trainer: The trainer, which has the loggers.
+        tag: Name of the figure, such as ``data/partition``.
+        figure: The figure.
+        step: Rounds completed.
+        dpi: Pixels per inch.
+    """
+    figure.set_dpi(dpi)
+    for logger in figure_loggers(trainer):
+        if isinstance(logger, TensorBoardLogger):
+            logger.experiment.add_figure(tag_of(tag) if isinstance(logger, Board) else tag, figure, step)
+        elif isinstance(logger, MLFlowLogger):  # it keeps figures as files, without steps
+            logger.experiment.log_figure(logger.run_id, figure, f"{tag}/{step:06}.png")
+        else:
+            logger.log_image(tag, [pixels(figure)], step=step)
+
+
+def figure_loggers(trainer: pl.Trainer) -> list[Any]:
+    """The loggers that show figures; none in the processes that do not log."""
+    if not trainer.is_global_zero:
+        return []
+    supported = (TensorBoardLogger, MLFlowLogger)
+    return [log for log in trainer.loggers if isinstance(log, supported) or hasattr(log, "log_image")]
+
+
+def pixels(figure: Figure) -> np.ndarray:
+    """A figure as an image, ``[height, width, 3]`` of bytes."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()

@@ -10,10 +10,9 @@ from matplotlib.figure import Figure
 from tensorboard.backend.event_processing.event_accumulator import HISTOGRAMS, IMAGES, EventAccumulator
 from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 
-from pfl_lightning.callbacks import PercentileErrors, RunFigures
+from pfl_lightning.callbacks import PercentileErrors, RunFigures, figures
 from pfl_lightning.callbacks.board import Board
-from pfl_lightning.callbacks.figures import run_figures
-from pfl_lightning.callbacks.figures.run_figures import charts_for
+from pfl_lightning.callbacks.figures import charts_for
 from pfl_lightning.methods import DPSGD, FedAvg, FedRep
 from pfl_lightning.models import MLP
 from pfl_lightning.server import ErdosRenyi
@@ -36,7 +35,7 @@ def drawn(monkeypatch):
     """Draws nothing, and has the arguments of what would be drawn, by the name of the function."""
     calls = {"scatter_figure": [], "topology_figure": [], "partition_card": []}
     for name, made in calls.items():
-        monkeypatch.setattr(run_figures, name, lambda *args, made=made: (made.append(args), Figure((1, 1)))[1])
+        monkeypatch.setattr(figures, name, lambda *args, made=made: (made.append(args), Figure((1, 1)))[1])
     return calls
 
 

@@ -5,8 +5,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_lightning.callbacks.board import show_figure, tensorboards
+from pfl_lightning.callbacks.board import tensorboards
 from pfl_lightning.callbacks.evaluation import is_extra, is_new
+from pfl_lightning.callbacks.figures import show_figure
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.metrics import ClientDensity
 from pfl_lightning.report import density_figure
