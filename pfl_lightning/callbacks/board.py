@@ -102,7 +102,8 @@ def hyperparameters(settings: Settings) -> dict[str, Scalar]:
         "seed": settings["seed_everything"],
     }
     for key, value in settings_of(settings):
-        if isinstance(value, Scalar) and _is_option(key):
+        makes_curve = "." in key and key != "data.seed" and not key.startswith("trainer.")
+        if isinstance(value, Scalar) and makes_curve:
             row[key] = shown_class(value) if isinstance(value, str) else value
     return row
 
@@ -121,8 +122,3 @@ def columns(row: Iterable[str]) -> list[str]:
 def column_of(key: str) -> str:
     """TensorBoard's own name for a setting. It sorts by it, and shows the first five; a space sorts first."""
     return f" {key}" if key in FIRST_COLUMNS else key
-
-
-def _is_option(key: str) -> bool:
-    """Whether a setting makes the curve, and is not in the row under another name."""
-    return "." in key and key != "data.seed" and not key.startswith("trainer.")

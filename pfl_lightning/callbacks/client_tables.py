@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pfl_lightning import files
 from pfl_lightning.bounds import OpenUnitInterval, Percentile
-from pfl_lightning.callbacks.round_csv import RoundCsv, RunTable, text_of
+from pfl_lightning.callbacks.round_csv import RoundCsv, RunTable, columns_of, csv_text
 from pfl_lightning.callbacks.run_folder import folder_of
 from pfl_lightning.data import federated
 from pfl_lightning.methods import Method, method_of
@@ -61,32 +61,29 @@ class PercentileErrors(RunTable):
             scores = gathered(metric)
             values = metric.values(scores)
             score_kind = metric.score_kind
-            summary = self._summary(values, scores.samples, score_kind.higher_is_better)
-            _log(method, f"{name}/{score_kind.name}", summary)
+            self._log(method, f"{name}/{score_kind.name}", values, scores.samples, score_kind.higher_is_better)
             if self.errors and score_kind == ACCURACY:
+                tag = f"{name}/{score_kind.error_name}"
                 errors = score_kind.errors(values)
-                summary = {"mean": errors.mean(), **self._summary(errors, scores.samples, higher_is_better=False)}
-                _log(method, f"{name}/{score_kind.error_name}", summary)
+                method.log(f"{tag}/mean", errors.mean().float())
+                self._log(method, tag, errors, scores.samples, higher_is_better=False)
             rows += client_rows(method, name, scores)
         for tag, client_metric in method.evaluator.others.items():
             assert isinstance(client_metric, ClientMetric)
             _, samples, values = gathered(client_metric)
-            _log(method, tag, self._summary(values, samples, client_metric.score_kind.higher_is_better))
+            self._log(method, tag, values, samples, client_metric.score_kind.higher_is_better)
         if self.csv is not None and trainer.state.fn == TrainerFn.FITTING:
             self.csv.write(method.accounting.clock.rounds, rows)
 
     on_test_epoch_end = on_validation_epoch_end
 
-    def _summary(self, values: Tensor, samples: Tensor, higher_is_better: bool) -> dict[str, Tensor]:
-        """Percentiles, and means of the worst clients."""
+    def _log(self, method: Method, tag: str, values: Tensor, samples: Tensor, higher_is_better: bool) -> None:
+        """Log percentiles, and means of the worst clients."""
         sign = -1 if higher_is_better else 1
-        tails = {f"superquantile_{100 * tail:g}": superquantile(sign * values, samples, tail) for tail in self.tails}
-        worst = {name: sign * value for name, value in tails.items()}
-        return {**client_percentiles(values, samples, self.percentiles), **worst}
-
-
-def _log(method: Method, tag: str, summary: dict[str, Tensor]) -> None:
-    method.log_dict({f"{tag}/{key}": value.float() for key, value in summary.items()})
+        summary = client_percentiles(values, samples, self.percentiles)
+        for tail in self.tails:
+            summary[f"superquantile_{100 * tail:g}"] = sign * superquantile(sign * values, samples, tail)
+        method.log_dict({f"{tag}/{key}": value.float() for key, value in summary.items()})
 
 
 def gathered(metric: Any) -> Any:
@@ -129,31 +126,22 @@ class EvaluationTable(pl.Callback):
         self.rows: list[dict[str, Any]] = []
 
     def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Collect the clients' results before the module resets its metrics."""
+        """Collect the clients' results before the module resets its metrics, and write them."""
         validates = trainer.state.fn == "validate"
         method = method_of(pl_module)
-        self.rows = []
-        for name, metric in method.evaluator.scores.items():
-            if name.startswith("val/") == validates:
-                rows = client_rows(method, name, gathered(metric))
-                self.rows += [{"round": method.accounting.clock.rounds, **row} for row in rows]
+        self.rows = [
+            {"round": method.accounting.clock.rounds, **row}
+            for name, metric in method.evaluator.scores.items()
+            if name.startswith("val/") == validates
+            for row in client_rows(method, name, gathered(metric))
+        ]
+        if self.folder is not None and trainer.is_global_zero:
+            evaluated = "new_clients" if federated(trainer).new_clients else "test"
+            path = self.folder / ("validate.csv" if validates else f"{evaluated}.csv")
+            try:
+                files.write_text(csv_text(columns_of(self.rows), self.rows, header=True), path)
+                self.path = path
+            except OSError as error:  # such as in the folder of a colleague; the results are printed all the same
+                warnings.warn(f"'{path}' cannot be written ({error.strerror})", stacklevel=2)
 
     on_validation_epoch_end = on_test_epoch_end
-
-    def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Write the test results, or those of new clients."""
-        self._write(trainer, "new_clients.csv" if federated(trainer).new_clients else "test.csv")
-
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Write the validation results."""
-        self._write(trainer, "validate.csv")
-
-    def _write(self, trainer: pl.Trainer, name: str) -> None:
-        if self.folder is None or not trainer.is_global_zero:
-            return
-        path = self.folder / name
-        try:
-            files.write_text(text_of(self.rows), path)
-            self.path = path
-        except OSError as error:  # such as in the folder of a colleague; the results are printed all the same
-            warnings.warn(f"'{path}' cannot be written ({error.strerror})", stacklevel=2)

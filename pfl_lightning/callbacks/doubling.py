@@ -92,7 +92,7 @@ class Doubling(pl.Callback, ABC):
         self.after_round(trainer, method_of(pl_module), batch)
         self._resize(trainer)
 
-    def on_fit_end(self, trainer: pl.Trainer, *_: Any) -> None:
+    def on_fit_end(self, trainer: pl.Trainer, *_: Any, **__: Any) -> None:
         """Restore the whole pool for other runs on the same data, also after a run that ended early."""
         federated(trainer).participation.resize()
 
@@ -148,7 +148,7 @@ class StageDoubling(Doubling):
             stage += 1
         return stage
 
-    def begin(self, trainer: pl.Trainer, *_: Any) -> None:
+    def begin(self, trainer: pl.Trainer, *_: Any, **__: Any) -> None:
         """Set the stage by the rounds completed."""
         self.stage = self.stage_of(trainer.global_step)
 

@@ -12,24 +12,22 @@ class EvaluateStartAndEnd(pl.Callback):
     Attributes:
         extra: The current round, if it was only evaluated because the run ended with it; else 0. A run that continues
             from there takes back what this evaluation has logged, so as to log what a longer run logs.
-        interval: The trainer's ``val_check_interval``.
     """
 
     def __init__(self) -> None:
         self.extra = 0
-        self.interval: int | float | None = None
 
     def state_dict(self) -> dict[str, Any]:
         """The round of an extra evaluation."""
         return {"extra": self.extra}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore it, unless the interval is another one now and evaluates this round, too."""
-        self.extra = unless_due(state_dict["extra"], self.interval)
+        """Restore it."""
+        self.extra = state_dict["extra"]
 
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Learn the interval before the state is restored."""
-        self.interval = trainer.val_check_interval
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Forget the restored round if the interval is another one now and evaluates this round, too."""
+        self.extra = unless_due(self.extra, trainer.val_check_interval)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Count the round of an extra evaluation: Lightning has saved before, and makes up for that at the interval."""
@@ -57,7 +55,7 @@ class EvaluateStartAndEnd(pl.Callback):
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Tell an evaluation at the interval from one that only the end of the run has brought."""
-        self.extra = unless_due(trainer.global_step, self.interval)
+        self.extra = unless_due(trainer.global_step, trainer.val_check_interval)
 
 
 def unless_due(round_index: int, interval: int | float | None) -> int:

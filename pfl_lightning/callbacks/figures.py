@@ -16,7 +16,6 @@ from pfl_lightning.callbacks.evaluation import callbacks_of, is_new
 from pfl_lightning.data import FederatedDataModule, federated
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.methods.families.gossip import Gossip
-from pfl_lightning.metrics import ClientScore
 from pfl_lightning.report import neighbours_figure, partition_card, scatter_figure, topology_figure
 from pfl_lightning.score_kind import ACCURACY, headline
 from pfl_lightning.server import MixingMatrix
@@ -65,11 +64,13 @@ class RunFigures(pl.Callback):
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Keep the scores before the module resets its metrics, and show those of the first evaluation."""
         method = method_of(pl_module)
-        self.scores = {
-            name: finite_scores(metric)
-            for name, metric in method.evaluator.scores.items()
-            if name.startswith(("test/", "train/"))
-        }
+        self.scores = {}
+        for name, metric in method.evaluator.scores.items():
+            if name.startswith(("test/", "train/")):
+                scores = gathered(metric)
+                values = metric.values(scores)
+                finite = values.isfinite()  # in a run that diverges, not those of all clients
+                self.scores[name] = scores.samples[finite], values[finite]
         if trainer.global_step == 0:
             self._show(trainer, method)
 
@@ -83,28 +84,12 @@ class RunFigures(pl.Callback):
             if not len(samples):
                 continue
             score_kind = method.evaluator.scores[name].score_kind
+            tag = f"{name}/{score_kind.error_name}"
+            bins = EDGES if score_kind == ACCURACY else "auto"
             for board in tensorboards(trainer):
-                bins = EDGES if score_kind == ACCURACY else "auto"
-                board.experiment.add_histogram(
-                    f"{name}/{score_kind.error_name}", score_kind.errors(values), rounds, bins
-                )
+                board.experiment.add_histogram(tag, score_kind.errors(values), rounds, bins)
             figure = scatter_figure(samples.cpu().numpy(), values.cpu().numpy(), score_kind, name.partition("/")[0])
-            show_figure(trainer, f"{name}/{score_kind.error_name}_by_samples", figure, rounds, dpi=CARD_DPI)
-
-
-def finite_scores(metric: ClientScore) -> tuple[Tensor, Tensor]:
-    """Number of samples and score of each client; in a run that diverges, only of the clients with a finite score.
-
-    Args:
-        metric: The scores; all processes must call this together.
-
-    Returns:
-        Two tensors on the metric's device, ``[clients]`` each.
-    """
-    scores = gathered(metric)
-    values = metric.values(scores)
-    finite = values.isfinite()
-    return scores.samples[finite], values[finite]
+            show_figure(trainer, f"{tag}_by_samples", figure, rounds, dpi=CARD_DPI)
 
 
 def charts_for(method: Method, has_quartiles: bool) -> Charts:

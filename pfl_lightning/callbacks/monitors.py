@@ -77,12 +77,17 @@ class CheckMonitors(pl.Callback):
         if self.checked:
             return
         logged = [name for name in trainer.callback_metrics if not name.startswith(("test/", "choice/", "step"))]
-        callbacks = [c for c in callbacks_of(trainer, pl.Callback) if not isinstance(c, Checkpoint)]
-        for monitor in monitored(callbacks):
+        for callback in callbacks_of(trainer, pl.Callback):
+            monitor = getattr(callback, "monitor", None)
+            if isinstance(callback, Checkpoint) or not isinstance(monitor, str):
+                continue
             if monitor not in logged:
                 raise PflError(f"trainer.callbacks.monitor: {monitor} is not logged; allowed: {', '.join(logged)}")
-        for callback in callbacks:
-            check_mode(callback, method_of(pl_module))
+            expected, better = ("max", "more") if higher_is_better(monitor, method_of(pl_module)) else ("min", "less")
+            mode = getattr(callback, "mode", None)
+            if monitor.startswith("val/") and mode in ("min", "max") and mode != expected:  # min is Lightning's default
+                problem = f"must be {expected} for {monitor}, of which {better} is better, got {mode}"
+                raise PflError(f"trainer.callbacks.mode: {problem}")
         self.checked = True
 
 
@@ -90,22 +95,6 @@ def monitored(callbacks: list[pl.Callback]) -> list[str]:
     """The values that callbacks monitor."""
     names = [getattr(callback, "monitor", None) for callback in callbacks]
     return [name for name in names if isinstance(name, str)]
-
-
-def check_mode(callback: pl.Callback, method: Method) -> None:
-    """Reject the mode ``min``, Lightning's default, for a validation score of which more is better.
-
-    Raises:
-        PflError: If a callback has it, or ``max`` for the opposite.
-    """
-    monitor = getattr(callback, "monitor", None)
-    mode = getattr(callback, "mode", None)
-    if not isinstance(monitor, str) or not monitor.startswith("val/") or mode not in ("min", "max"):
-        return
-    expected, better = ("max", "more") if higher_is_better(monitor, method) else ("min", "less")
-    if mode != expected:
-        problem = f"must be {expected} for {monitor}, of which {better} is better, got {mode}"
-        raise PflError(f"trainer.callbacks.mode: {problem}")
 
 
 def higher_is_better(value: str, method: Method) -> bool:

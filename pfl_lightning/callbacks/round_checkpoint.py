@@ -43,51 +43,6 @@ class WholeFiles(TorchCheckpointIO):
         return read_checkpoint(path)
 
 
-class CheckpointFiles:
-    """The checkpoints of a run: the last one, the one before it and the best one, all of them plain files.
-
-    A round is written to a temporary file, which then takes its name or names. So each file is complete at all times.
-    The best one comes first: a kill between the two leaves a ``best.ckpt`` that is ahead of ``last.ckpt``, and the
-    resumed run comes to the same round again.
-
-    Args:
-        folder: Where they are.
-
-    Attributes:
-        temporary: The temporary file.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.temporary = folder / ".last.tmp"
-
-    def become_best(self, also_last: bool) -> None:
-        """Make the round that was written the best one.
-
-        Args:
-            also_last: Whether it will become the last one, too, so that it has to be copied.
-
-        Raises:
-            OSError: If the copy cannot be written.
-        """
-        source = self.temporary
-        if also_last:
-            source = self.folder / ".best.tmp"
-            copy(self.temporary, source)
-        replace(source, self.folder / BEST)
-
-    def become_last(self) -> None:
-        """Make the round that was written the last one, and the last one the previous one if it is intact."""
-        last = self.folder / LAST
-        if is_intact(last):
-            replace(last, self.folder / PREVIOUS)
-        replace(self.temporary, last)
-
-    def discard(self) -> None:
-        """Remove the temporary file, if there is one."""
-        self.temporary.unlink(missing_ok=True)
-
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # SLURM sends the last, if a job asks for it
 
 
@@ -106,6 +61,9 @@ class RoundCheckpoint(Checkpoint):
     The best checkpoint is the first with the highest score of all evaluations that were made in the folder. If a run
     is extended, this includes the evaluation after what was its last round then, which a run that was longer from the
     beginning would have made only if its interval asked for it.
+
+    A round is written to a temporary file, which then takes its name or names. The best one comes first: a kill between
+    the two leaves a ``best.ckpt`` that is ahead of ``last.ckpt``, and the resumed run comes to the same round again.
 
     It replaces the trainer's ``CheckpointIO`` by one that writes into the run's folder alone.
 
@@ -145,7 +103,8 @@ class RoundCheckpoint(Checkpoint):
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Set the folder, and how files are written and read."""
-        self.files = CheckpointFiles(folder_of(trainer) / CHECKPOINTS)
+        self.folder = folder_of(trainer) / CHECKPOINTS
+        self.temporary = self.folder / ".last.tmp"
         trainer.strategy.checkpoint_io = WholeFiles()
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -168,7 +127,6 @@ class RoundCheckpoint(Checkpoint):
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
         """Write a round that is due, unless its evaluation is still to come."""
-        self._signal = max(processes.all_gather(self._received_signal))
         evaluation_follows = trainer.should_stop or trainer.global_step % (trainer.val_check_batch or 1) == 0
         if self._is_due(trainer, evaluated=False) and not evaluation_follows:
             self._write(trainer)
@@ -184,14 +142,12 @@ class RoundCheckpoint(Checkpoint):
         """Save the round that was evaluated, if it is due or the best."""
         if trainer.state.fn != TrainerFn.FITTING or _is_trial(trainer):
             return
-        self._signal = max(processes.all_gather(self._received_signal))
         is_due = self._is_due(trainer, evaluated=True)
         is_best = self._improves(trainer)
         if is_due or is_best:
             self._write(trainer)
         if is_best and trainer.is_global_zero:
-            with self._saving_errors():
-                self.files.become_best(also_last=is_due)
+            self._become_best(also_last=is_due)
         if is_due:
             self._become_last(trainer)
             self._stop_after_signal(trainer)
@@ -204,16 +160,17 @@ class RoundCheckpoint(Checkpoint):
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Remove a round that was written but not saved; restore the previous signal handlers."""
-        if trainer.is_global_zero and hasattr(self, "files"):  # not if the setup of another callback has failed
-            self.files.discard()
+        if trainer.is_global_zero and hasattr(self, "temporary"):  # not if the setup of another callback has failed
+            self.temporary.unlink(missing_ok=True)
         self._restore_handlers()
 
     # When to save
 
     def _is_due(self, trainer: pl.Trainer, evaluated: bool) -> bool:
-        """Whether this round is to be the last checkpoint."""
+        """Whether this round is to be the last checkpoint; all processes must call this together."""
         if _is_trial(trainer):
             return False
+        self._signal = max(processes.all_gather(self._received_signal))
         if self._signal or trainer.should_stop or trainer.global_step == trainer.max_steps:
             return True
         return evaluated if self.every is None else trainer.global_step % self.every == 0
@@ -234,7 +191,7 @@ class RoundCheckpoint(Checkpoint):
 
     def _continue_best(self) -> None:
         """Continue from the best checkpoint of the folder, which may be ahead of the last one."""
-        path = self.files.folder / BEST
+        path = self.folder / BEST
         if not path.is_file():
             return
         try:
@@ -253,24 +210,28 @@ class RoundCheckpoint(Checkpoint):
     # Saving
 
     def _write(self, trainer: pl.Trainer) -> None:
-        with self._saving_errors():
-            trainer.save_checkpoint(self.files.temporary, weights_only=False)
+        with saving_errors():
+            trainer.save_checkpoint(self.temporary, weights_only=False)
+
+    def _become_best(self, also_last: bool) -> None:
+        """Make the round that was written the best one; it is copied if it will become the last one, too."""
+        source = self.temporary
+        with saving_errors():
+            if also_last:
+                source = self.folder / ".best.tmp"
+                copy(self.temporary, source)
+            replace(source, self.folder / BEST)
 
     def _become_last(self, trainer: pl.Trainer) -> None:
+        """Make the round that was written the last one, and the last one the previous one if it is intact."""
         self._is_pending = False
+        last = self.folder / LAST
         if trainer.is_global_zero:
-            with self._saving_errors():
-                self.files.become_last()
+            with saving_errors():
+                if is_intact(last):
+                    replace(last, self.folder / PREVIOUS)
+                replace(self.temporary, last)
         trainer.strategy.barrier("checkpoint")
-
-    @contextmanager
-    def _saving_errors(self) -> Iterator[None]:
-        """Say in one line that there was no room, or no permission, to save."""
-        try:
-            yield
-        except OSError as error:
-            problem = f"cannot write '{error.filename}' ({error.strerror})"
-            raise PflError(f"checkpoint: {problem}; the checkpoints before it are unchanged") from error
 
     # Signals
 
@@ -293,6 +254,16 @@ class RoundCheckpoint(Checkpoint):
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._handlers = {}
+
+
+@contextmanager
+def saving_errors() -> Iterator[None]:
+    """Say in one line that there was no room, or no permission, to save."""
+    try:
+        yield
+    except OSError as error:
+        problem = f"cannot write '{error.filename}' ({error.strerror})"
+        raise PflError(f"checkpoint: {problem}; the checkpoints before it are unchanged") from error
 
 
 def _is_trial(trainer: pl.Trainer) -> bool:

@@ -56,7 +56,9 @@ class RoundCsv:
                 raise self._damage(1)
             self._end = len(header)
             for number, line in enumerate(file, start=2):
-                index = _round_of(line, len(self.columns))
+                cells = _cells(line)
+                is_row = len(cells) == len(self.columns) and cells[0].isdecimal()
+                index = int(cells[0]) if is_row else None
                 if index is None or index < (self.round or 0):
                     damaged = damaged or number
                 elif index > rounds:
@@ -95,12 +97,12 @@ class RoundCsv:
         if self.round is None or round_index < self.round or self._size() != self._end:
             self.cut(round_index - 1)
         start = self._start if round_index == self.round else self._end
-        columns = list(dict.fromkeys([*self.columns, *chain.from_iterable(rows)]))
+        columns = columns_of(rows, self.columns)
         if columns != self.columns or start == 0:
             start = self._widen(columns, start)
         with self.path.open("r+b") as file:
             file.seek(start)
-            file.write(_text(columns, [{"round": round_index, **row} for row in rows]))
+            file.write(csv_text(columns, [{"round": round_index, **row} for row in rows]).encode())
             file.truncate()
             self._end = file.tell()
         self._start = start
@@ -123,20 +125,12 @@ class RoundCsv:
 
     def _widen(self, columns: list[str], end: int) -> int:
         """Copy the file up to a byte, or start it, with these columns; returns the number of bytes."""
-        blank = b"," * (len(columns) - len(self.columns))
-        temporary = self.path.with_name(f".{self.path.name}.tmp")
-        with files.new_file(temporary) as target:
-            target.write(_text(columns))
-            if end:
-                with self.path.open("rb") as source:
-                    end -= len(source.readline())
-                    while end > 0:
-                        end -= len(line := source.readline())
-                        target.write(line.rstrip(b"\r\n") + blank + b"\r\n")
-            size = target.tell()
-        files.replace(temporary, self.path)
+        blank = "," * (len(columns) - len(self.columns))
+        lines = self.path.read_bytes()[:end].splitlines()[1:] if end else []
+        text = csv_text(columns, [], header=True) + "".join(f"{line.decode()}{blank}\r\n" for line in lines)
+        files.write_text(text, self.path)
         self.columns = columns
-        return size
+        return len(text.encode())
 
     def _size(self) -> int:
         return self.path.stat().st_size if self.path.exists() else 0
@@ -145,17 +139,19 @@ class RoundCsv:
         return PflError(f"'{self.path}': line {line} is damaged; restore the table of this run, or remove the file")
 
 
-def text_of(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A whole table of these rows, which name their round."""
-    columns = list(dict.fromkeys(["round", *chain.from_iterable(rows)]))
-    return (_text(columns) + _text(columns, rows)).decode()
+def columns_of(rows: Sequence[Mapping[str, Any]], first: Sequence[str] = ("round",)) -> list[str]:
+    """Some columns, and those of the rows in the order in which they first appear."""
+    return list(dict.fromkeys([*first, *chain.from_iterable(rows)]))
 
 
-def _text(columns: Sequence[str], rows: Sequence[Mapping[str, Any]] | None = None) -> bytes:
-    """The lines of some rows; without rows, that of the columns."""
+def csv_text(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], header: bool = False) -> str:
+    """The lines of some rows, after one of the columns if there is to be a header."""
     text = io.StringIO(newline="")
-    csv.writer(text).writerows([columns] if rows is None else ([row.get(name) for name in columns] for row in rows))
-    return text.getvalue().encode()
+    writer = csv.DictWriter(text, columns)
+    if header:
+        writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def _cells(line: bytes) -> list[str]:
@@ -164,13 +160,6 @@ def _cells(line: bytes) -> list[str]:
         return next(csv.reader([line.decode()]), []) if line.endswith(b"\n") and b"\0" not in line else []
     except (UnicodeDecodeError, csv.Error):
         return []
-
-
-def _round_of(line: bytes, width: int) -> int | None:
-    """The round of a line with this number of cells, if it is one."""
-    cells = len(_cells(line)) if b'"' in line else line.count(b",") + 1  # which is faster
-    first = line.partition(b",")[0]
-    return int(first) if cells == width and first.isdigit() and line.endswith(b"\n") and b"\0" not in line else None
 
 
 class RunTable(pl.Callback):

@@ -3,7 +3,6 @@ from typing import Any
 import lightning.pytorch as pl
 import numpy as np
 import torch
-from torch import Tensor
 
 from pfl_lightning.callbacks.board import tensorboards
 from pfl_lightning.callbacks.evaluation import is_extra, is_new
@@ -58,18 +57,23 @@ class SparsityTracker(pl.Callback):
         method = method_of(pl_module)
         for model in method.eval_models:
             if model != SHARED:
-                method.evaluator.measures[key_of(model)] = metric_for(method)
+                method.evaluator.measures[f"{model}/density"] = metric_for(method)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Log the densities, and remember what the heat maps show."""
         method = method_of(pl_module)
+        rounds = method.accounting.clock.rounds
         for model in method.eval_models:
-            metric = method.evaluator.measures.pop(key_of(model)) if model != SHARED else global_density(method)
+            metric = global_density(method) if model == SHARED else method.evaluator.measures.pop(f"{model}/density")
             assert isinstance(metric, ClientDensity)
             densities = metric.compute()
-            self._log(trainer, method, model, metric, densities)
+            *layers, total = densities.tolist()
+            method.log_dict(tagged(metric, f"density/{model}/{ALL}", total))
+            for board in tensorboards(trainer):
+                for layer, values in zip(metric.layers, layers, strict=True):
+                    board.log_metrics(tagged(metric, f"density/{model}/{layer}", values), rounds)
             column = densities[:, metric.thresholds.index(method.sparsity.threshold)]
-            self.history.setdefault(model, {})[method.accounting.clock.rounds] = column.tolist()
+            self.history.setdefault(model, {})[rounds] = column.tolist()
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Draw the heat maps."""
@@ -80,24 +84,6 @@ class SparsityTracker(pl.Callback):
             title = f"Density of the {model} model (parameters above {threshold:g}), and its last value"
             figure = density_figure(list(history), rows, np.array(list(history.values())), title)
             show_figure(trainer, f"density/{model}", figure, method.accounting.clock.rounds)
-
-    def _log(self, trainer: pl.Trainer, method: Method, model: str, metric: ClientDensity, densities: Tensor) -> None:
-        """Log the last of the densities ``[layers + 1, thresholds]``, and show those of the layers in TensorBoard."""
-        names = [format_threshold(threshold) for threshold in metric.thresholds]
-        *layers, total = densities.unbind()
-        method.log_dict({f"density/{model}/{ALL}/{name}": value for name, value in zip(names, total, strict=True)})
-        layer_densities = {
-            f"density/{model}/{layer}/{name}": value
-            for layer, values in zip(metric.layers, layers, strict=True)
-            for name, value in zip(names, values.tolist(), strict=True)
-        }
-        for board in tensorboards(trainer):
-            board.log_metrics(layer_densities, method.accounting.clock.rounds)
-
-
-def key_of(model: str) -> str:
-    """Key of the metric of a model among ``method.evaluator.measures``."""
-    return f"{model}/density"
 
 
 def metric_for(method: Method) -> ClientDensity:
@@ -118,6 +104,7 @@ def trained(method: Method) -> Tree:
     return select(movable(method.network), method.engine.trainable)
 
 
-def format_threshold(threshold: float) -> str:
-    """A threshold in a tag, such as ``1e-03`` or ``2.5e-03``."""
-    return np.format_float_scientific(threshold, trim="-", exp_digits=2)
+def tagged(metric: ClientDensity, tag: str, densities: list[float]) -> dict[str, float]:
+    """The densities at the thresholds of a metric, by tags such as ``density/global/all/1e-03``."""
+    names = [np.format_float_scientific(threshold, trim="-", exp_digits=2) for threshold in metric.thresholds]
+    return {f"{tag}/{name}": density for name, density in zip(names, densities, strict=True)}

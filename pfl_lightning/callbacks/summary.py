@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import cast
 
 import lightning.pytorch as pl
+from lightning.pytorch.trainer.states import TrainerFn
 from rich.console import Console
 from rich.table import Table
 
@@ -51,22 +52,16 @@ class RunSummary(pl.Callback):
         """Print the test scores after the last round."""
         folder = folder_of(trainer)
         if trainer.is_global_zero:
-            self._print(trainer, pl_module, "test", self._training_facts(trainer, method_of(pl_module), folder))
-
-    def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Print the test scores of a checkpoint."""
-        self._print_evaluated(trainer, pl_module, "test")
+            self._print(trainer, "test", self._training_facts(trainer, method_of(pl_module), folder))
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Print the validation scores of a checkpoint."""
-        if trainer.state.fn == "validate":
-            self._print_evaluated(trainer, pl_module, "val")
+        """Print the scores of a checkpoint, unless the evaluation is part of a training run."""
+        if trainer.is_global_zero and trainer.state.fn != TrainerFn.FITTING:
+            tables = [("Each client", table.path) for table in callbacks_of(trainer, EvaluationTable)]
+            facts = [(name, str(fact)) for name, fact in (("Checkpoint", trainer.ckpt_path), *tables) if fact]
+            self._print(trainer, "val" if trainer.state.fn == TrainerFn.VALIDATING else "test", facts)
 
-    def _print_evaluated(self, trainer: pl.Trainer, pl_module: pl.LightningModule, split: str) -> None:
-        tables = [callback.path for callback in callbacks_of(trainer, EvaluationTable)]
-        facts = [("Checkpoint", trainer.ckpt_path), *(("Each client", path) for path in tables)]
-        if trainer.is_global_zero:
-            self._print(trainer, pl_module, split, [(name, str(fact)) for name, fact in facts if fact])
+    on_test_end = on_validation_end
 
     def _training_facts(self, trainer: pl.Trainer, method: Method, folder: Path) -> Iterator[tuple[str, str]]:
         """Names and texts of what to print about a finished run."""
@@ -94,12 +89,10 @@ class RunSummary(pl.Callback):
         for board in tensorboards(trainer):
             yield "Watch it", shlex.join(["tensorboard", "--logdir", str(board.save_dir)])
 
-    def _print(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, split: str, facts: Iterable[tuple[str, str]]
-    ) -> None:
+    def _print(self, trainer: pl.Trainer, split: str, facts: Iterable[tuple[str, str]]) -> None:
         """Print one table for the score and one for each other metric, and then a line for each fact."""
         console = Console(markup=False, emoji=False)
-        method = method_of(pl_module)
+        method = method_of(trainer.lightning_module)
         name = f"{split}/{method.evaluated_models[0]}"
         metrics = [metric for key, metric in method.evaluator.others.items() if key.startswith(f"{name}/")]
         for metric in (method.evaluator.scores[name], *metrics):
