@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 from reproduction.claims import OURS, VERDICTS
 from reproduction.curves import kept
-from reproduction.srpfl.claims import COMMUNICATION_TIMES
+from reproduction.pictures import COMMUNICATION_TIMES
 
 from pfl_lightning.report import save_figure, time_figure
 from pfl_lightning.report.compare_figures import cost_figure

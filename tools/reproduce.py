@@ -10,37 +10,20 @@ import shlex
 import subprocess
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Literal
 
 import pandas as pd
 from jsonargparse import auto_cli
-from reproduction.baselines.niid_bench import PAPER as NIID_BENCH
-from reproduction.baselines.pfllib import PAPER as PFLLIB
-from reproduction.claims import FAILS, Claim, about, show
-from reproduction.delta_fl.items import PAPER as DELTA_FL
-from reproduction.deprl.items import PAPER as DEPRL
-from reproduction.fedmac.items import PAPER as FEDMAC
-from reproduction.runs import Place, Scale
-from reproduction.srpfl.items import PAPER as SRPFL
-from reproduction.stragglers import PAPER as STRAGGLERS
+from reproduction.check import check
+from reproduction.claims import FAILS, Claim, show
+from reproduction.items import Item, Scale, items_of, papers
 
 from pfl_lightning.errors import PflError
 
-PAPERS = {
-    "srpfl": SRPFL,
-    "delta_fl": DELTA_FL,
-    "fedmac": FEDMAC,
-    "deprl": DEPRL,
-    "pfllib": PFLLIB,
-    "niid_bench": NIID_BENCH,
-    "stragglers": STRAGGLERS,
-}
-
 
 def reproduce(
-    paper: Literal["srpfl", "delta_fl", "fedmac", "deprl", "pfllib", "niid_bench", "stragglers"],
+    paper: str,
     item: str,
     scale: Scale = "small",
     root: Path = Path("data"),
@@ -53,7 +36,8 @@ def reproduce(
     """Run the experiments of a table or figure and check the paper's claims; the exit code is 1 if one fails.
 
     Args:
-        paper: The paper, or the library; ``stragglers`` compares what there is against these, which no paper does.
+        paper: The paper: srpfl, delta_fl, fedmac or deprl; or the library: pfllib or niid_bench; ``stragglers``
+            compares what there is against these, which no paper does.
         item: Its table or figure. SRPFL: fig3 to fig8_..., and ``linear``, the numerical experiments of the theory;
             Delta-FL: table1, table2 (whose runs are those of Table 3 and the figures), fig3, fig6 (to Figure 11),
             fig16, fig17, algorithm3; FedMac: table1 to table4, fig1 (the sparse recovery of Theorem 3) to fig5,
@@ -77,23 +61,18 @@ def reproduce(
     keep_quiet()
     made = command(paper, item, scale, pairs=pairs, seeds=seeds)
     origin = {"paper": paper, "item": item, "scale": scale, "commit": commit(), "command": made}
-    claims: list[Claim] = []
     try:
         if csv is not None and (csv.is_dir() or not csv.parent.is_dir()):
             raise PflError(f"csv: {csv} is not possible; allowed: a file in an existing folder")
         if out.exists() and not out.is_dir():
             raise PflError(f"out: {out} is not possible; allowed: a folder")
-        known = PAPERS[paper]
-        check_names("item", [item], tuple(known.items), paper)
-        asked = known.items[item]
+        check_names("paper", [paper], papers(), "tools/reproduce.py")
+        check_names("item", [item], items_of(paper), paper)
+        asked = Item(paper, item)
         check_names("scale", [scale], asked.scales, item)
         possible = asked.pairs_at(scale)
         check_names("pairs", pairs or (), possible, f"{item} at {scale} scale")
-        for pair in pairs or possible or [""]:
-            folder = out / f"{paper}-{pair or item}-{scale}"
-            folder.mkdir(parents=True, exist_ok=True)
-            place = Place(pair, scale, root, folder, [*dict.fromkeys(seeds or asked.seeds or known.seeds[scale])], jobs)
-            claims += about(pair, asked.check(place._replace(options=known.options(place) if pair else ())))
+        claims = check(asked.part(pair, scale, root, out, seeds, jobs) for pair in pairs or possible or [""])
     except PflError as error:
         print(f"reproduce: error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
@@ -106,7 +85,7 @@ def keep_quiet() -> None:
     warnings.filterwarnings("ignore", module="lightning")
 
 
-def check_names(key: str, names: Sequence[str], possible: Sequence[str], where: str) -> None:
+def check_names(key: str, names: Iterable[str], possible: Collection[str], where: str) -> None:
     """Refuse names that a table or figure does not have.
 
     Raises:

@@ -1,31 +1,24 @@
-from typing import get_args
-
 import pandas as pd
 import pytest
 import reproduce
 from reproduction.claims import fact
-from reproduction.runs import Item, Paper
+from reproduction.items import papers
+from reproduction.runs import Place
 
 from pfl_lightning.errors import PflError
 
 
-def fail(place):
-    raise PflError("data.root: no files")
-
-
 @pytest.fixture
 def asked(monkeypatch):
-    """The places that the items of a made-up paper were asked for."""
-    places = []
+    """The parts that are checked, none of which is run; there is a claim about each, which fails for the second."""
+    parts = []
 
-    def check(place):
-        places.append(place)
-        return [fact("it rises", "1", "2", place.pair != "b")]
+    def check(found):
+        parts.extend(found)
+        return [fact(f"{part.title}: it rises", "1", "2", number == 0) for number, part in enumerate(parts)]
 
-    items = {"table": Item(check, ("a", "b"), ("a",)), "figure": Item(check, seeds=(9,)), "missing": Item(fail)}
-    paper = Paper(items, {"small": [1], "full": [1, 2]}, lambda place: [f"--of={place.pair}"])
-    monkeypatch.setitem(reproduce.PAPERS, "srpfl", paper)
-    return places
+    monkeypatch.setattr(reproduce, "check", check)
+    return parts
 
 
 def stopped(capsys, *words, **options):
@@ -36,39 +29,45 @@ def stopped(capsys, *words, **options):
 
 
 def test_a_check_gets_the_folder_the_seeds_and_the_options_of_each_pair(asked, tmp_path, capsys):
-    reproduce.reproduce("srpfl", "table", out=tmp_path)
-    reproduce.reproduce("srpfl", "table", "full", pairs=["a"], out=tmp_path)
-    reproduce.reproduce("srpfl", "figure", out=tmp_path, seeds=[4, 4])
-    reproduce.reproduce("srpfl", "figure", out=tmp_path)
-    names = ["srpfl-a-small", "srpfl-a-full", *["srpfl-figure-small"] * 2]
-    assert [place.folder for place in asked] == [tmp_path / name for name in names]
-    assert all(place.folder.is_dir() for place in asked)
-    assert [place.seeds for place in asked] == [[1], [1, 2], [4], [9]]
-    assert [place.options for place in asked] == [["--of=a"], ["--of=a"], (), ()]
-    assert "a: it rises" in capsys.readouterr().out
+    stopped(capsys, "fedmac", "table2", out=tmp_path)
+    asked_first = [part.place for part in asked]
+    asked.clear()
+    reproduce.reproduce("delta_fl", "search", "full", pairs=["sent140_rnn"], out=tmp_path)
+    (searched,) = asked
+    asked.clear()
+    reproduce.reproduce("fedmac", "fig1", out=tmp_path, seeds=[4, 4])
+    names = ["mnist_mlr", "fashion_mnist_mlr", "synthetic_mlr"]
+    assert [place.folder for place in asked_first] == [tmp_path / f"fedmac-{name}-small" for name in names]
+    assert {tuple(place.seeds) for place in asked_first} == {(1, 2, 3)}
+    assert "--data.root=data/mnist" in asked_first[0].options
+    assert (searched.place.folder.name, searched.place.seeds) == ("delta_fl-sent140_rnn-full", [1])
+    assert [part.place for part in asked] == [Place(tmp_path / "fedmac-fig1-small", [4], 1, [])]
 
 
 def test_one_row_per_claim_is_written_and_a_claim_that_fails_is_told_by_the_exit_code(asked, tmp_path, capsys):
-    words, csv = ("srpfl", "table", "full"), tmp_path / "claims.csv"
-    assert stopped(capsys, *words, out=tmp_path, csv=csv, seeds=[1, 2]) == (1, "")
+    csv = tmp_path / "claims.csv"
+    pairs = ["femnist_linear", "sent140_linear"]
+    code, said = stopped(capsys, "delta_fl", "fig17", "full", pairs=pairs, out=tmp_path, csv=csv, seeds=[1, 2])
+    assert (code, said) == (1, "")
     rows = pd.read_csv(csv)
     assert rows.verdict.tolist() == ["holds", "fails"]
     first = rows.iloc[0]
-    assert (first.claim, first.measured, first.expected, first.scale) == ("a: it rises", 1, 2, "full")
-    assert first.command == "python tools/reproduce.py srpfl table --scale full '--seeds=[1,2]' --root DIR"
+    assert (first.claim, first.measured, first.expected, first.scale) == ("femnist_linear: it rises", 1, 2, "full")
+    told = "'--pairs=[femnist_linear,sent140_linear]' '--seeds=[1,2]'"
+    assert first.command == f"python tools/reproduce.py delta_fl fig17 --scale full {told} --root DIR"
     assert first.commit
 
 
 def test_the_commit_is_the_one_with_which_the_runs_began(asked, tmp_path, monkeypatch):
     monkeypatch.setattr(reproduce, "commit", lambda: f"after {len(asked)}")
-    reproduce.reproduce("srpfl", "table", out=tmp_path, csv=tmp_path / "claims.csv")
+    reproduce.reproduce("fedmac", "fig1", out=tmp_path, csv=tmp_path / "claims.csv")
     assert pd.read_csv(tmp_path / "claims.csv").commit.tolist() == ["after 0"]
 
 
 @pytest.mark.parametrize(
     ("words", "options", "line"),
     [
-        (("delta_fl", "fig4"), {}, "item: fig4 is not possible for delta_fl; allowed: table1, table2"),
+        (("delta_fl", "fig4"), {}, "item: fig4 is not possible for delta_fl; allowed: algorithm3, fig16, fig17"),
         (("srpfl", "rates", "full"), {}, "scale: full is not possible for rates; allowed: small"),
         (
             ("delta_fl", "fig17"),
@@ -87,9 +86,15 @@ def test_what_a_paper_does_not_have_gets_one_line_and_leaves_nothing(words, opti
     assert not list(tmp_path.iterdir())
 
 
-def test_missing_files_are_said_in_one_line(asked, tmp_path, capsys):
-    assert stopped(capsys, "srpfl", "missing", out=tmp_path) == (2, "reproduce: error: data.root: no files\n")
+def test_missing_files_are_said_in_one_line(monkeypatch, tmp_path, capsys):
+    def fail(parts):
+        raise PflError("data.root: no files")
+
+    monkeypatch.setattr(reproduce, "check", fail)
+    assert stopped(capsys, "srpfl", "fig3", out=tmp_path) == (2, "reproduce: error: data.root: no files\n")
 
 
-def test_every_paper_can_be_asked_for():
-    assert get_args(reproduce.reproduce.__annotations__["paper"]) == tuple(reproduce.PAPERS)
+def test_a_paper_is_one_that_the_help_names(tmp_path, capsys):
+    code, said = stopped(capsys, "fedrep", "fig1", out=tmp_path)
+    assert (code, f"allowed: {', '.join(papers())}" in said) == (2, True)
+    assert all(paper in reproduce.reproduce.__doc__ for paper in papers())

@@ -1,8 +1,7 @@
 """Claims of a paper, and whether our measurements support them, by paired tests over the seeds."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
 from math import inf, isnan, nan
 from typing import NamedTuple, TypeVar
 
@@ -127,34 +126,6 @@ def untold(seeds: float) -> str:
 def within(differences: Floats, band: float) -> tuple[Floats, Floats]:
     """Differences that are above 0 if some others are at most a band away from 0."""
     return band - differences, band + differences
-
-
-def trend(claim: str, values: Sequence[Floats], expected: str = "falls", digits: int = 2) -> Claim:
-    """That values fall from one to the next, or rise, ``[seeds]`` each."""
-    sign = 1 if expected == "rises" else -1
-    steps = [sign * (after - before) for before, after in pairwise(values)]
-    return paired(claim, listed(values, digits), expected, *steps)
-
-
-def better(claim: str, first: Floats, second: Floats, expected: str) -> Claim:
-    """That the first values are above the second, ``[seeds]`` each."""
-    return paired(claim, listed((first, second)), expected, first - second)
-
-
-def first(what: str, name: str, row: Mapping[str, Floats], least: bool = False) -> Claim:
-    """That one of several percentages is the largest, or the least, ``[seeds]`` each."""
-    others = [other for other in row if other != name]
-    differences = [(row[other] - row[name]) * (1 if least else -1) for other in others]
-    text, measured = ", ".join((name, *others)), listed(row[each] for each in (name, *others))
-    return paired(f"{what}: {text} (%)", measured, f"{name}'s is {'least' if least else 'best'}", *differences)
-
-
-def beside(
-    check: Callable[[Mapping[Key, Floats]], Iterable[Claim]], found: Mapping[Key, Floats], paper: Mapping[Key, float]
-) -> list[Claim]:
-    """Claims about ours, with the paper's numbers of the same cells."""
-    theirs = check({cell: np.array([paper[cell]]) for cell in found})
-    return [own._replace(printed=other.measured) for own, other in zip(check(found), theirs, strict=True)]
 
 
 def ours(claims: Iterable[Claim]) -> list[Claim]:

@@ -1,23 +1,63 @@
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
-import yaml
-from reproduction import runs
-from reproduction.runs import Place, start
+from reproduction import measures
+from reproduction.items import Item
+from reproduction.results import Results
+from reproduction.runs import Place
 
 from pfl_lightning.cli.fit import SettingsCLI
-from pfl_lightning.cli.sweep import sweep_command
-from pfl_lightning.runs.resume import plain
+from pfl_lightning.runs.run_settings import plain_settings
+from pfl_lightning.settings.parser import strict_parsing
 
 
 @pytest.fixture
 def place(tmp_path):
-    """Makes the place of a pair's runs, with the options that a function gives them."""
+    """The place of runs of two seeds."""
+    return Place(tmp_path, [1, 2])
 
-    def make(pair, options=lambda place: (), scale="small", seeds=(1,)):
-        found = Place(pair, scale, Path("files"), tmp_path, seeds)
-        return found._replace(options=options(found))
+
+@pytest.fixture
+def part(tmp_path):
+    """Makes a part of a table or figure with some settings of its own; its paper's are DePRL's."""
+
+    def make(scale="small", paper="deprl", item="table1", title="fashion_mnist", seeds=(1, 2), **spec):
+        made = Item(paper, item)
+        made.spec = {**made.spec, **spec}
+        part = made.part(title, scale, Path("files"), tmp_path, seeds)
+        part.place.folder.mkdir(parents=True, exist_ok=True)
+        return part
+
+    return make
+
+
+@pytest.fixture
+def results(part, monkeypatch):
+    """Makes results with made-up values ``[seeds]`` of runs by their names, whatever is measured.
+
+    A function instead of values gets the name of the measure and its options.
+    """
+
+    def make(values, printed=None, **settings):
+        made = Results(part(**settings), {name.partition(" ")[0]: [name.partition(" ")[0]] * 2 for name in values})
+        made.printed = printed or made.printed
+        made.values_by_name = values
+
+        def runs_of(name):
+            found = values.get(name, values.get(name.partition(" ")[0]))
+            return [SimpleNamespace(value=found, seed=seed) for seed in range(2)], ""
+
+        def of_seed(measure, runs, models, **options):
+            numbers = [
+                np.atleast_1d(run.value(measure, **options) if callable(run.value) else run.value) for run in runs
+            ]
+            return float(np.divide(*([each[runs[0].seed % len(each)] for each in numbers] + [1.0])[:2]))
+
+        monkeypatch.setattr(made, "runs_of", runs_of)
+        monkeypatch.setattr("reproduction.results.of_seed", of_seed)
+        return made
 
     return make
 
@@ -26,45 +66,31 @@ def place(tmp_path):
 def settings_of():
     """Reads the options of ``pfl fit`` by one parser, which takes a while to make."""
     parser = SettingsCLI([]).parser
-    return lambda words: plain(parser, parser.parse_args(words))
+
+    @strict_parsing()
+    def read(words):
+        return plain_settings(parser, parser.parse_args(words))
+
+    return read
 
 
 @pytest.fixture
-def plan(monkeypatch, settings_of):
-    """The settings of the runs of some sweeps by folder; each run is where it is looked for, and none is started."""
-    planned = []
+def run():
+    """Makes a run: what it has logged, and of each model and evaluation how many of 30 and 10 samples are correct."""
 
-    def sweep(command, env):
-        sweep_command(command[command.index("sweep") + 1 :])
-        return SimpleNamespace(returncode=0)
+    def make(rounds=3, split="test", **models):
+        samples = np.array([30, 10])
+        correct = {(split, model, at): np.array(row) for model, rows in models.items() for at, row in enumerate(rows)}
+        clients = {key: SimpleNamespace(correct=row, samples=samples) for key, row in correct.items()}
+        return SimpleNamespace(
+            rounds=np.arange(rounds),
+            settings={"trainer.max_steps": 2},
+            means={
+                model: np.array([(np.array(row) / samples).mean() for row in rows]) for model, rows in models.items()
+            },
+            clients=clients,
+            client_scores=lambda model, at: correct[split, model, at] / samples,
+            score_kind=measures.Curve,
+        )
 
-    def of(place, *sweeps):
-        planned.clear()
-        for each in sweeps:
-            assert start(place, each) == 0
-        names = [name for each in sweeps for name in each.names]
-        assert [run.folder for run in planned] == [folder for n in names for folder in runs.seed_folders(place, n)]
-        return {run.folder.parent.name: run.settings for run in planned}
-
-    monkeypatch.setattr("pfl_lightning.cli.planning.settings_of", settings_of)
-    monkeypatch.setattr("pfl_lightning.cli.sweep.Sweep.execute", lambda self, run: planned.append(run) or run.folder)
-    monkeypatch.setattr(runs.subprocess, "run", sweep)
-    return of
-
-
-@pytest.fixture
-def write_run(tmp_path):
-    """Writes the files of a run, with rows of its tables after the names of their columns."""
-
-    def write(folder, seed, rounds, metrics, clients):
-        folder = tmp_path / folder / f"seed_{seed}/FedRep-FEMNIST/version_0"
-        folder.mkdir(parents=True)
-        settings = {"seed_everything": seed, "model": {"class_path": "FedRep"}, "data": {"class_path": "FEMNIST"}}
-        label = {"method": "FedRep", "name": "FedRep", "doubling": None, "suffixes": {}, "is_baseline": False}
-        (folder / "config.yaml").write_text(yaml.safe_dump(settings | {"trainer": {"max_steps": rounds}}))
-        (folder / "label.yaml").write_text(yaml.safe_dump(label))
-        columns = ("round", "split", "model", "client", "samples", "correct", "loss")
-        for name, rows in (("metrics.csv", metrics), ("clients.csv", [columns, *clients])):
-            (folder / name).write_text("".join(",".join(map(str, row)) + "\n" for row in rows))
-
-    return write
+    return make

@@ -4,8 +4,9 @@ from fakes.panels import SECONDS, SLOW, curve
 from matplotlib.image import imread
 from numpy.testing import assert_allclose
 from reproduction.curves import keep, kept
-from reproduction.srpfl.claims import PARTIAL
-from reproduction.srpfl.measures import time_ratios
+from reproduction.measures import time_ratio
+
+from pfl_lightning.report import Curve
 
 FAST = curve([0.1, 0.3, 0.5, 0.58, 0.61], [0.1, 0.25, 0.5, 0.59, 0.6], name="FedRep-SRPFL", seconds=SECONDS)
 
@@ -30,11 +31,17 @@ def test_curves_are_the_same_when_they_are_read_again(path):
             assert_allclose(now.times(time), before.times(time), rtol=1e-4)
 
 
-def test_claims_are_decided_by_the_file_as_by_the_runs(path):
-    before, now = ({curve.label: curve for curve in curves} for curves in ([SLOW, FAST], kept(path)))
-    pair = ("FedRep-SRPFL", "FedRep")
-    assert_allclose(time_ratios(now, pair), time_ratios(before, pair), rtol=1e-4)
-    assert PARTIAL(now) == PARTIAL(before)
+def test_measures_of_the_file_are_those_of_the_runs(path):
+    for before, now in zip((FAST, SLOW), kept(path)[::-1], strict=True):
+        assert now.label == before.label
+    ratios = [
+        [
+            time_ratio(*(Curve([run], curve.model) for run, curve in zip(runs, curves, strict=True)))
+            for runs in zip(*(c.runs for c in curves), strict=True)
+        ]
+        for curves in ((FAST, SLOW), kept(path)[::-1])
+    ]
+    assert_allclose(*ratios, rtol=1e-4)
 
 
 def test_figures_are_drawn_over_time_or_over_rounds(path, tmp_path):

@@ -17,10 +17,11 @@ import lightning.pytorch as pl
 from benchmarks import timing
 from benchmarks.device import MEBIBYTE
 from benchmarks.timing import Record
-from reproduction.runs import newest, over_all_samples
+from reproduction.measures import last
+from reproduction.runs import newest
 
 from peers.environments import Peer, PeerError, environment, execute, last_line
-from pfl_lightning.report import read_run
+from pfl_lightning.report import Curve
 
 PRINTED = "seconds of a round:"
 PATIENCE = 24 * 3600  # seconds, for one command
@@ -121,7 +122,10 @@ class Track:
         environ = {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": tools}
         text, peak = execute(command, PATIENCE, folder.parent, environ)
         seconds = [float(line.removeprefix(PRINTED)) for line in text.splitlines() if line.startswith(PRINTED)]
-        return Outcome(seconds, over_all_samples(read_run(newest(folder)), "test", "global")[-1], peak)
+        finished = newest(folder)
+        if finished is None:
+            raise PeerError(f"has no results in '{folder}'")
+        return Outcome(seconds, last(Curve([finished], "global")) / 100, peak)
 
 
 def record(track: str, name: str, outcomes: Sequence[Outcome], plain: Sequence[float]) -> Record:

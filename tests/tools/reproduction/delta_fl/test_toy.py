@@ -6,10 +6,10 @@ from reproduction.delta_fl import toy
 
 
 def test_every_claim_holds_and_the_picture_is_drawn(place):
-    claims = toy.toy_claims(place(""))
+    claims = toy.toy_claims(place)
     assert failed(claims) == ["acute triangle"]  # where the paper has the model in the middle of a side
     assert [claim.printed == OURS for claim in claims] == [False, False, True, False, False, True, True]
-    assert (place("").folder / "fig3.png").read_bytes().startswith(b"\x89PNG")
+    assert (place.folder / "fig3.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_measured_numbers_are_those_of_the_derivation():

@@ -16,8 +16,8 @@ def small():
 
 def test_every_claim_holds_and_the_picture_is_drawn(small, place, monkeypatch):
     monkeypatch.setattr(recovery, "measure", lambda: small)
-    assert failed(recovery.recovery_claims(place(""))) == []
-    assert (place("").folder / "fig1.png").read_bytes().startswith(b"\x89PNG")
+    assert failed(recovery.recovery_claims(place)) == []
+    assert (place.folder / "fig1.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_claims_fail_for_programs_that_are_swapped(small):

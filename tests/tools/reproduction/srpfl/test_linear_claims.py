@@ -88,5 +88,5 @@ def test_no_claim_fails_with_fewer_seeds_and_rounds_and_the_picture_is_drawn(pla
     monkeypatch.setattr(claims, "SAFE_LAST", 50)
     monkeypatch.setattr(linear, "RACES", 3)
     monkeypatch.setattr(claims, "NEAR_RATIO", 0.4)
-    assert {claim.word for claim in claims.linear_claims(place(""))} <= {HOLDS, INCONCLUSIVE}
-    assert (place("").folder / "linear.png").is_file()
+    assert {claim.word for claim in claims.linear_claims(place)} <= {HOLDS, INCONCLUSIVE}
+    assert (place.folder / "linear.png").is_file()

@@ -1,0 +1,287 @@
+"""Every table and figure: its settings are those of ``pfl fit``, and what it shows and claims is of its runs."""
+
+from pathlib import Path
+
+import pytest
+from reproduction.check import COMPUTATIONS, other_part
+from reproduction.items import SCALES, Item, expanded, fill, items_of, listed, options_of, papers
+from reproduction.kinds import KINDS
+from reproduction.pictures import PICTURES
+from reproduction.results import Results
+from reproduction.tables import rows_of
+
+from pfl_lightning import methods
+from pfl_lightning.cli.planning import with_method
+from pfl_lightning.settings.values import class_name
+
+NAMED = ("of", "left", "right", "margin", "others", "reference", "minus")
+PARTS = [
+    (paper, item, scale, title)
+    for paper in papers()
+    for item in items_of(paper)
+    for scale in Item(paper, item).scales
+    for title in Item(paper, item).pairs_at(scale) or [""]
+]
+SLOW = [pytest.param(*part, marks=pytest.mark.slow, id="-".join(part)) for part in PARTS]
+
+
+def part_of(paper, item, scale, title):
+    return Item(paper, item).part(title, scale, Path("files"), Path("out"))
+
+
+def single_runs(part):
+    """The words of ``pfl fit`` of each run, by its name."""
+    files = {name: f"methods/{name}.yaml" for sweep in part.sweeps() for name in sweep.methods}
+    for sweep in [single for each in part.sweeps() for single in each.singles()]:
+        words = with_method([*part.place.options, *sweep.options], files[sweep.methods[0]])
+        yield sweep.names[0], [*words, *(f"--{key}={value[0]}" for key, value in sweep.vary.items())]
+
+
+@pytest.fixture
+def settings(settings_of):
+    """The settings of the first run of each method of a part."""
+
+    def of(*part, every=False):
+        runs = dict(single_runs(part_of(*part)))
+        methods = {}
+        for name in runs:
+            methods.setdefault(name.partition(",")[0], name)
+        return {name: settings_of(runs[name]) for name in (runs if every else methods.values())}
+
+    return of
+
+
+@pytest.mark.parametrize(("paper", "item", "scale", "title"), SLOW)
+def test_every_run_has_settings_of_pfl_and_a_name_of_its_own(paper, item, scale, title, settings):
+    part = part_of(paper, item, scale, title)
+    names = [name for sweep in part.sweeps() for name in sweep.names]
+    assert len(set(names)) == len(names)
+    assert names or {"choose", "computation", "pictures"} & part.item.spec.keys()
+    for run in settings(paper, item, scale, title).values():
+        assert scale == "full" or run["trainer"]["max_steps"] <= 400
+        assert "test_clients" in run["data"]["init_args"]
+
+
+def names_in(spec):
+    """The names of runs that a row refers to."""
+    for key, value in spec.items():
+        for entry in value if isinstance(value, list) else [value]:
+            if isinstance(entry, dict):
+                yield from names_in(entry)
+            elif key in NAMED and isinstance(entry, str):
+                yield from entry.removeprefix("other: ").split(" / ")
+
+
+def labels_of(part):
+    """The labels of the curves of a part's methods, with and without doubling."""
+    runs = {name for sweep in part.sweeps() for name in sweep.methods}
+    known = {"fedavg": ["FedAvg", "FedAvg-FT"], "flanp": ["FLANP", "FLANP-FT"], "fedrep": ["FedRep"]}
+    known |= {"fedrep-srpfl": ["FedRep-SRPFL"], "lg-fedavg": ["LG-FedAvg"], "lg-srpfl": ["LG-SRPFL"]}
+    return {label for run in runs for label in known.get(run, [])}
+
+
+def rows_in(rows, part):
+    """All rows of claims, with those that the paper has by name."""
+    for row in rows:
+        if isinstance(row, str):
+            yield from rows_in(part.item.common["claims"][row], part)
+        else:
+            yield from expanded(row, part.variables)
+
+
+@pytest.mark.parametrize("which", PARTS, ids="-".join)
+def test_claims_and_tables_are_about_runs_that_there_are(which):
+    part = part_of(*which)
+    spec = part.item.spec
+    assert spec.get("computation", "stragglers") in COMPUTATIONS
+    search = part_of(part.item.paper, spec["choose"]["item"], *which[2:]) if "choose" in spec else None
+    chosen = dict.fromkeys(method for sweep in search.sweeps() for method in sweep.methods) if search else {}
+    part.variables["chosen"].update(chosen)
+    runs = {name: [] for sweep in part.sweeps() for name in sweep.names} | {name: [] for name in chosen}
+    results = Results(part, runs)
+    labels = labels_of(part) if part.item.get("labels") else set()
+    rows = list(rows_in(part.variables.get("claims", spec.get("claims", ())), part))
+    for row in rows:
+        assert row["kind"] in {*KINDS, "rises", "falls", "above", "below", "within"}
+        needed = [name for name in row.get("needs", ()) if name != "other"]
+        if labels and set(needed) <= labels and ("other" not in row.get("needs", ()) or other_part(part)):
+            assert set(names_in(row)) <= labels
+        elif not labels:
+            for name in names_in(row):
+                results.runs_of(name)
+    for table in spec.get("tables", ()):
+        for row in rows_of(table, results, part.variables | {"weight": 0.001}):
+            for name in names_in({"of": [column for column in row if isinstance(column, dict)]}):
+                results.runs_of(name)
+    assert {picture["kind"] for picture in part.item.get("pictures", ())} <= PICTURES.keys()
+    printed = [part.item.common["numbers"][name]["numbers"] for name in listed(spec.get("printed", []))]
+    assert bool(results.printed) == any(part.title in numbers for numbers in printed)
+
+
+def test_labels_are_those_of_the_methods():
+    names = {
+        kind.__name__: (kind.display_name, kind.doubled_name)
+        for kind in (methods.FedRep, methods.FedAvg, methods.LGFedAvg)
+    }
+    assert names == {
+        "FedRep": ("FedRep", "FedRep-SRPFL"),
+        "FedAvg": ("FedAvg", "FLANP"),
+        "LGFedAvg": ("LG-FedAvg", "LG-SRPFL"),
+    }
+
+
+def test_rules_hold_for_what_they_name_and_texts_have_variables():
+    rules = ["--a={x}", {"if": {"x": 1, "y": [2, 3]}, "add": "--b='{name} c'"}, ["--d", {"if": {"x": 2}, "add": "--e"}]]
+    assert options_of(rules, {"x": 1, "y": 3, "name": "n"}) == ["--a=1", "--b=n c", "--d"]
+    assert options_of(rules, {"x": 2, "y": 3}) == ["--a=2", "--d", "--e"]
+    assert fill({"a": ["{x}", "{x}!"]}, {"x": 1.5}) == {"a": [1.5, "1.5!"]}
+    each = {"foreach": {"x": [1, 2], "y": "{ys}"}, "sum": "{x}{y}"}
+    assert [row["sum"] for row in expanded(each, {"ys": [3, 4]})] == ["13", "14", "23", "24"]
+
+
+# protocols of the papers
+
+
+def own(run):
+    return run["model"]["init_args"]
+
+
+@pytest.mark.parametrize(("pair", "scale"), [("dirichlet", "small"), ("dirichlet", "two_cores"), ("2_classes", "full")])
+def test_every_method_has_the_protocol_of_pfllib(pair, scale, settings):
+    found = settings("pfllib", "fashion_mnist", scale, pair)
+    assert len(found) == (7 if scale == "two_cores" else 18)
+    for name, run in found.items():
+        data, model = run["data"]["init_args"], own(run)
+        assert class_name(data["partition"]["class_path"]) == {"dirichlet": "Dirichlet"}.get(pair, "GroupedShards")
+        assert (data["num_clients"], data["test_fraction"], data["normalize"]) == (20, 0.25, "symmetric")
+        assert data["val_fraction"] == (0.2 if name == "fedfomo" else 0)
+        rate = 0.05 if name == "pfedme" else 0.005  # of pFedMe's personal models
+        assert (model["lr"], model["batch_size"], model["weight_decay"]) == (rate, 10, 0)
+        assert model.get("copy_lr", 0.005) == 0.005
+        assert model.get("momentum", 0) == 0
+        assert model.get("epochs", 1) * model.get("head_epochs", 1) == 1
+        pool = data["participation"] and data["participation"]["init_args"]["pool_size"]
+        expected = {"small": (0.25, 10, 100), "two_cores": (1.0, 10, 100), "full": (1.0, None, 2000)}
+        assert (data["sample_fraction"], pool, run["trainer"]["max_steps"]) == expected[scale]
+
+
+@pytest.mark.parametrize("pair", Item("niid_bench", "table3").pairs_at("full"))
+def test_every_method_has_the_protocol_of_niid_bench(pair, settings):
+    name, _, partition = pair.partition("-")
+    for method, run in settings("niid_bench", "table3", "full", pair).items():
+        data, model = run["data"]["init_args"], own(run)
+        assert class_name(run["data"]["class_path"]).lower() == name.replace("_", "")
+        kinds = {"dirichlet": "Dirichlet", "2_classes": "ClassShards", "iid": "IID"}
+        assert class_name(data["partition"]["class_path"]) == kinds[partition]
+        assert (data["num_clients"], model["epochs"], run["trainer"]["max_steps"]) == (10, 10, 50)
+        rate = (0.1, None) if method == "scaffold" else (0.01, 0.9)  # SCAFFOLD takes no momentum
+        assert (model["lr"], model.get("momentum")) == rate
+
+
+@pytest.mark.parametrize(
+    ("pair", "scale", "clients", "rounds"),
+    [("cifar100", "full", 128, 200), ("harbox", "full", 128, 200), ("fashion_mnist", "two_cores", 128, 200),
+     ("fashion_mnist", "small", 32, 40), ("cifar10", "small", 16, 20)],
+)  # fmt: skip
+def test_deprls_runs_have_the_papers_optimizer_and_epochs(pair, scale, clients, rounds, settings):
+    found = settings("deprl", "table7", scale, pair)
+    keys = ("epochs", "head_epochs", "personal_epochs")
+    spent = {name.partition(",")[0]: [own(run).get(key) for key in keys] for name, run in found.items()}
+    plain, heads, second = [2, None, None], [1, 2, None], [2, None, 1]
+    assert spent == {
+        **dict.fromkeys(["d-psgd", "dispfl", "fedavg"], plain),
+        **dict.fromkeys(["deprl", "fedrep"], heads),
+        **dict.fromkeys(["ditto", "fedrod"], second),
+    }
+    for run in found.values():
+        model = own(run)
+        assert [model[key] for key in ("lr", "lr_decay", "momentum", "weight_decay")] == [0.01, 0.96, 0.9, 1e-5]
+        assert model["clip_norm"] == (10.0 if scale == "full" else None)
+        assert (run["data"]["init_args"]["num_clients"], run["trainer"]["max_steps"]) == (clients, rounds)
+        assert model.get("drop_rounds", rounds) == rounds
+        assert model["batch_size"] == (128 if pair == "cifar100" else 16)
+
+
+@pytest.mark.parametrize(("pair", "scale"), [("fashion_mnist", "small"), ("harbox", "full")])
+def test_speed_ups_are_of_whole_epochs_that_last_as_long_as_there_are_samples(pair, scale, settings):
+    for run in settings("deprl", "table9", scale, pair).values():
+        data = run["data"]["init_args"]
+        assert (data["time_per"], data["speeds"]["init_args"]["seconds"]) == ("sample", 5e-5)
+        assert own(run)["epoch_steps"] is None
+
+
+def test_delta_fl_has_test_devices_and_fedavg_a_weight_decay_of_its_own(settings):
+    found = settings("delta_fl", "table2", "small", "femnist_linear")
+    for run in found.values():
+        data = run["data"]["init_args"]
+        assert (data["test_clients"], data["eval_train"], data["val_fraction"]) == (0.5, True, 0.0)
+        assert run["percentile_errors"]["errors"] is True
+    assert [own(run)["weight_decay"] for run in found.values()] == [1e-9, 1e-7]
+
+
+def test_fedmacs_figure_2_keeps_the_product_of_correlation_and_rate_of_the_copy_and_repeats_no_settings(settings):
+    runs = settings("fedmac", "fig2", "small", "mnist_dnn", every=True)
+    found = {name: own(run) for name, run in runs.items()}
+    assert [model["epochs"] for model in found.values()] == [5, 10, 20, 40, *[20] * 8]
+    assert [model["server_optimizer"]["init_args"]["lr"] for model in found.values()][4:7] == [1, 2, 4]
+    assert [model["correlation"] * model["copy_lr"] for model in found.values()] == pytest.approx([0.075] * 12)
+    for key in ("epochs=", "lr=", "correlation="):
+        drawn = [repr(model) for name, model in found.items() if name.split(",")[1].startswith(key)]
+        assert len(set(drawn)) == len(drawn) > 2
+
+
+def test_fedmacs_table_4_prunes_and_tracks_every_method(settings):
+    for run in settings("fedmac", "table4", "small", "mnist_dnn").values():
+        sparsity = own(run)["sparsity"]
+        assert (sparsity["weight"], sparsity["smoothing"], sparsity["prune"]) == (0.001, 0.01, True)
+        assert "SparsityTracker" in [class_name(each["class_path"]) for each in run["trainer"]["callbacks"]]
+
+
+@pytest.mark.parametrize("item", ["fig3", "fig4", "fig5", "fig6", "fig8_imbalanced", "fig8_natural", "fig8_correlated"])
+def test_two_cores_have_srpfls_clients_rounds_and_stages(item, settings):
+    for title in Item("srpfl", item).pairs_at("two_cores"):
+        run = settings("srpfl", item, "two_cores", title)["fedrep-srpfl"]
+        data, trainer = run["data"]["init_args"], run["trainer"]
+        pool = data["participation"] and data["participation"]["init_args"]["pool_size"]
+        assert (data["num_clients"], pool) == (100, 20 if item in ("fig4", "fig6") else None)
+        (stages,) = [each["init_args"] for each in trainer["callbacks"] if "Doubling" in each["class_path"]]
+        assert (trainer["max_steps"], stages["n0"], stages["rounds_per_stage"]) == (150, 10, 10)
+
+
+@pytest.mark.parametrize("item", ["fig4", "fig6", "fig8_natural", "fig8_correlated"])
+@pytest.mark.parametrize("scale", SCALES)
+def test_a_panel_of_srpfl_is_compared_with_one_of_another_figure_that_differs_in_nothing_else(item, scale):
+    for title in Item("srpfl", item).pairs_at(scale):
+        part = part_of("srpfl", item, scale, title)
+        other = other_part(part)
+        # a figure with sampled clients has other local epochs on two cores than the one beside it
+        assert (other is None) == (scale == "two_cores" and item in ("fig4", "fig6"))
+        if other and item != "fig8_natural":
+            assert other.variables["data"] == part.variables["data"]
+
+
+def test_hf_mamls_grid_changes_one_setting_at_a_time_and_authors_runs_are_of_classes_here(settings):
+    first, *points = (sweep.vary for sweep in part_of("srpfl", "hf_maml_grid", "small", "").sweeps())
+    assert [sum(first[key] != point[key] for key in first) for point in points] == [1] * 5
+    found = list(settings("srpfl", "hf_maml", "small", "", every=True).values())
+    kinds = [class_name(run["model"]["class_path"]) for run in found]
+    assert kinds == ["AdaptedFedAvg"] * 3 + ["AliasedHFMAML"]
+    assert {run["data"]["init_args"]["val_fraction"] for run in found} == {0.2}
+    assert [own(found[3])[key] for key in ("lr", "inner_lr", "epochs")] == [0.1, 0.01, 5]
+
+
+@pytest.mark.parametrize("item", ["search", "penalties"])
+def test_searches_of_delta_fl_are_evaluated_on_half_of_the_training_devices(item, settings):
+    runs = settings("delta_fl", item, "small", "femnist_linear", every=True).values()
+    assert {run["data"]["init_args"]["val_clients"] for run in runs} == {0.5}
+    values = [own(run)["lr" if item == "search" else "weight_decay"] for run in runs]
+    powers = [10.0**power for power in range(-10, -4)] * 4
+    assert values == pytest.approx([0.1, 0.3, 1.0, 3.0, 10.0] if item == "search" else powers)
+
+
+def test_each_variant_of_srpfls_rates_changes_fedrep_at_the_papers_rate(settings):
+    runs = settings("srpfl", "rates", "small", "femnist", every=True)
+    assert {run["data"]["init_args"]["val_fraction"] for run in runs.values()} == {0.2}
+    assert {run["trainer"]["max_steps"] for run in runs.values()} == {20}
+    variants = {name: repr(own(run)) for name, run in runs.items() if name.endswith("/fedrep,lr=0.1")}
+    assert (len(runs), len(variants), len(set(variants.values()))) == (14, 6, 6)

@@ -1,0 +1,121 @@
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from fakes.panels import FAST, NEVER, SECONDS, SLOW, curve
+from numpy.testing import assert_allclose
+from reproduction import measures
+from reproduction.measures import of_seed
+
+from pfl_lightning.report import Curve
+
+
+def logging(**tags):
+    """A curve of a run that has logged some tags."""
+    return SimpleNamespace(runs=[SimpleNamespace(logged=tags)])
+
+
+def seeds(*curves, measure=measures.time_ratio, **options):
+    """A measure of curves for each of their seeds."""
+    runs = zip(*(each.runs for each in curves), strict=True)
+    return [measure(*(Curve([run], "m") for run in row), **options) for row in runs]
+
+
+def test_accuracies_are_over_all_samples_of_the_mean_and_of_the_worst_client(run):
+    models = {"m": [(0, 0), (30, 5), (15, 6)], "other": [(0, 0), (0, 0), (0, 0)]}
+    found = [of_seed(name, [run(**models)], ["m"]) for name in ("best", "last", "final", "best_mean", "worst_client")]
+    assert_allclose(found, [87.5, 52.5, 55, 75, 50])
+
+
+def test_a_run_that_ended_early_has_no_value(run):
+    early = run(rounds=2, m=[(0, 0), (30, 5)])
+    assert np.isnan([of_seed("best", [early], ["m"]), of_seed("best", [None], ["m"])]).all()
+
+
+def test_the_time_ratio_is_to_95_percent_of_the_final_accuracy_of_the_method_without_doubling():
+    # the fast curve is at 0.57 at its fourth evaluation, after 3 s, the slow one at its last, after 40 s; with 10 s of
+    # communication these are 3 + 300 and 40 + 400
+    assert seeds(FAST, SLOW) == pytest.approx([3 / 40] * 2)
+    assert seeds(FAST, SLOW, communication=10.0) == pytest.approx([303 / 440] * 2)
+
+
+def test_every_seed_has_the_accuracy_of_its_own_to_reach():
+    slow = curve([0.1, 0.3, 0.5, 0.55, 0.6], [0.1, 0.2, 0.2, 0.2, 0.2], seconds=10 * SECONDS)
+    fast = curve([0.1, 0.3, 0.5, 0.58, 0.6], [0.1, 0.2, 0.2, 0.2, 0.2])
+    # the second seed is to reach 0.19, which both do at their second evaluation
+    assert seeds(fast, slow) == pytest.approx([3 / 40, 1 / 10])
+
+
+def test_what_is_never_reached_has_no_ratio_or_that_of_the_whole_run():
+    assert np.isnan(seeds(NEVER, SLOW)).all()
+    assert seeds(NEVER, SLOW, bound=True) == pytest.approx([4 / 40] * 2)
+    both = curve([0.59, 0.3, 0.5, 0.55, 0.6])  # before the first round
+    assert seeds(both, both) == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("logged", [range(1, 11), range(2, 11, 2), [10]], ids=str)
+def test_bits_are_those_of_the_second_half_of_the_rounds_however_often_they_are_logged(logged):
+    dense_bits = 2 * 64 * 79510  # up and down in each round, until half as much from round 5 on
+    counts = {at: dense_bits * (at if at <= 5 else 5 + (at - 5) / 2) for at in logged}
+    # of the rounds 5 to 10, or 4 to 10, or all
+    found = measures.link_bits(logging(**{"bits/paper": counts}), 79510)
+    assert found == pytest.approx({10: 0.5, 5: 3.5 / 6, 1: 0.75}[len(logged)])
+    assert measures.density(logging(**{measures.DENSITY: {5: 0.9, 10: 0.4}})) == 40
+
+
+def test_errors_and_losses_are_percentiles_as_numpy_has_them():
+    assert measures.error(SimpleNamespace(final_errors=[np.arange(11) / 50]), "p90") == pytest.approx(18)
+    # 90 % of the samples are reached by the second device of four in the first case, by the last in the second
+    for samples, loss in ([45, 45, 5, 5], 2.0), ([10, 10, 10, 70], 4.0):
+        clients = SimpleNamespace(loss=np.array([1.0, 2.0, 3.0, 4.0]), samples=np.array(samples))
+        assert measures.train_loss(SimpleNamespace(final=lambda split, row=clients: [row]), "p90") == loss
+    clients = SimpleNamespace(loss=np.array([1.0, 2.0]), samples=np.array([10, 10]), correct=np.array([9, 5]))
+    val = SimpleNamespace(final=lambda split: [clients])
+    assert measures.val_loss(val) == 1.5
+    assert measures.val_error(val, "worst") == 50
+
+
+def test_sums_are_counted_until_a_share_of_the_own_end():
+    means = np.array([[0.1, 0.5, 0.8, *[0.8] * 8]])
+    run = SimpleNamespace(rounds=np.arange(0, 101, 10), calls=np.arange(0.0, 201, 20), means={"m": means[0]})
+    run.score_kind = SLOW.score_kind
+    one = Curve([run], "m")
+    assert (measures.sums_to(one, 0.95), measures.sums(one, 0.1), measures.sums_per_round(one)) == (40, 20, 2)
+
+
+def test_cohorts_are_the_same_in_a_share_of_the_rounds():
+    one, other = (SimpleNamespace(cohorts=(None, np.array([sizes]))) for sizes in ([5, 5, 4, 5], [5, 3, 4, 5]))
+    assert measures.same_cohorts(one, other) == 0.75
+
+
+@pytest.mark.parametrize(
+    ("losses", "finished", "first"),
+    [
+        ([1.0, 1.0, 2.4, 1.0], True, 3),  # guessing one of ten classes has a loss of 2.303
+        ([1.0, 1.0, 1.0, 1.0], True, np.inf),
+        ([1.0, 1.1], False, 3),
+        ([], False, 1),
+    ],
+)
+def test_a_run_diverges_in_the_round_that_is_worse_than_guessing_or_after_its_last(losses, finished, first):
+    logged = {"train/loss": dict(enumerate(losses, start=1))} if losses else {}
+    run = SimpleNamespace(logged=logged, rounds=[4 if finished else 0], settings={"trainer.max_steps": 4})
+    assert of_seed("first_diverged", [run], ["m"]) == first
+    assert of_seed("first_diverged", [None], ["m"]) == 1
+
+
+def test_new_clients_of_a_run_are_tested_once(monkeypatch, tmp_path):
+    asked = []
+
+    def test(folder, new_clients, new_samples):
+        asked.append((new_clients, new_samples))
+        rows = [("test", "stored", 0.0), *(("test", "finetuned", new_clients / 50 * each) for each in (0, 1))]
+        return pd.DataFrame([*rows, ("train", "finetuned", 0.0)], columns=["split", "model", "accuracy"])
+
+    monkeypatch.setattr("pfl_lightning.Run", lambda folder: SimpleNamespace(test=partial(test, folder)))
+    one = SimpleNamespace(runs=[SimpleNamespace(folder=tmp_path)])
+    for clients, samples in ((16, None), (64, None), (16, None), (16, 5), (16, 5)):
+        assert measures.new_clients(one, clients, samples) == clients
+    assert asked == [(16, None), (64, None), (16, 5)]

@@ -1,1 +1,0 @@
-"""Personalized decentralized learning with shared representations (DePRL)."""

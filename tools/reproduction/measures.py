@@ -1,0 +1,204 @@
+"""What tables and claims measure: a number of a run, or of two runs with the same seed, ``A / B``."""
+
+import json
+from collections.abc import Callable
+from math import inf, isnan, log, nan
+
+import numpy as np
+
+import pfl_lightning
+from pfl_lightning.report import Curve, RunRecord
+from pfl_lightning.report.compare_runs import LINK_BITS, LOSS
+from pfl_lightning.report.tails import TEST, TRAIN
+from pfl_lightning.system.ledger import dense_bits
+from reproduction.runs import is_finished
+
+REACHED = 0.95  # of what the method without doubling reaches in the end
+DENSITY = "density/global/all/1e-03"
+CHANCE = log(10)  # loss of a model that gives each of the 10 classes the same probability
+NEW_CLIENTS = "new_clients.json"
+NEW_MODEL = "finetuned"  # a new head on the body
+
+
+def final(curve: Curve) -> float:
+    """Mean test accuracy of the clients in % after the last round."""
+    return float(100 * curve.means[0, -1])
+
+
+def best_mean(curve: Curve) -> float:
+    """The same in the best round."""
+    return float(100 * curve.means.max())
+
+
+def worst_client(curve: Curve) -> float:
+    """Test accuracy of the worst client in % after the last round."""
+    return float(100 * curve.final_scores[0].min())
+
+
+def over_samples(curve: Curve, split: str = "test") -> list[float]:
+    """Share of correct predictions among all samples of a split in %, at each evaluation."""
+    results = [curve.results(split, int(at))[0] for at in curve.rounds]
+    return [float(100 * (clients.correct.sum() / clients.samples.sum())) for clients in results]
+
+
+def best(curve: Curve, split: str = "test") -> float:
+    """Accuracy over all samples in the best round, as most papers report it."""
+    return max(over_samples(curve, split))
+
+
+def last(curve: Curve, split: str = "test") -> float:
+    """Accuracy over all samples after the last round."""
+    return over_samples(curve, split)[-1]
+
+
+def last_mean(curve: Curve, split: str) -> float:
+    """Mean accuracy of the clients on a split in % after the last round."""
+    return float(100 * curve.final(split)[0].scores(curve.score_kind).mean())
+
+
+def error(curve: Curve, statistic: str) -> float:
+    """A statistic of the test clients' final errors in %, such as ``p90``."""
+    return 100 * TEST[statistic](curve.final_errors[0])
+
+
+def train_loss(curve: Curve, statistic: str) -> float:
+    """A statistic of the final training losses, weighted by samples."""
+    return TRAIN[statistic](curve.final("train")[0])
+
+
+def val_loss(curve: Curve) -> float:
+    """Mean final loss of the validation clients."""
+    return float(curve.final("val")[0].loss.mean())
+
+
+def val_error(curve: Curve, statistic: str) -> float:
+    """A statistic of the validation clients' final errors in %."""
+    clients = curve.final("val")[0]
+    return 100 * TEST[statistic](1 - clients.correct / clients.samples)
+
+
+def density(curve: Curve) -> float:
+    """Share of the entries of the shared model that are not zero at the end, in %."""
+    return 100 * list(curve.runs[0].logged[DENSITY].values())[-1]
+
+
+def link_bits(curve: Curve, parameters: int) -> float:
+    """Bits over one link in the second half of the rounds by FedMac's formula, as a share of what dense models take."""
+    logged = [(0, 0.0), *curve.runs[0].logged[LINK_BITS].items()]
+    rounds, bits = logged[-1]
+    earlier, before = logged[(len(logged) - 1) // 2]
+    return (bits - before) / (rounds - earlier) / (2 * dense_bits(parameters))
+
+
+def gigabits(curve: Curve) -> float:
+    """All bits that were communicated, in gigabits."""
+    return float(curve.until("bits/total")[0, -1] / 1e9)
+
+
+def consensus(curve: Curve) -> float:
+    """Mean over the rounds of the distance of the clients' bodies to their mean, after mixing."""
+    return float(np.mean(list(curve.runs[0].logged["consensus/after"].values())))
+
+
+def convergence(curve: Curve, latency: float) -> float:
+    """Simulated seconds until the training loss has converged; nan for never."""
+    return float(curve.seconds_to_convergence(latency)[0])
+
+
+def seconds_to(curve: Curve, accuracy: float, latency: float) -> float:
+    """Simulated seconds until a mean test accuracy; nan for never."""
+    return float(curve.seconds_to(accuracy, latency)[0])
+
+
+def sums(curve: Curve, share: float = 1.0) -> float:
+    """Weighted sums that the server has asked for until the end, or a share of them."""
+    return float(share * curve.calls[0, -1])
+
+
+def sums_per_round(curve: Curve) -> float:
+    """The same for each round."""
+    return float(curve.calls[0, -1] / curve.rounds[-1])
+
+
+def sums_to(curve: Curve, share: float) -> float:
+    """Sums until a share of the own final accuracy."""
+    return float(curve.reach(share * curve.means[:, -1:], curve.calls)[1][0])
+
+
+def new_clients(curve: Curve, clients: int, samples: int | None = None) -> float:
+    """Mean test accuracy in % of clients that are new to a run; kept in its folder.
+
+    Args:
+        curve: The run.
+        clients: Number of new clients.
+        samples: Most training samples of each; None for all.
+    """
+    key = f"{clients} clients, {samples or 'all'} samples"
+    path = curve.runs[0].folder / NEW_CLIENTS
+    known = json.loads(path.read_text()) if path.is_file() else {}
+    if key not in known:
+        rows = pfl_lightning.Run(path.parent).test(new_clients=clients, new_samples=samples)
+        known[key] = rows.accuracy[(rows.split == "test") & (rows.model == NEW_MODEL)].mean()
+        path.write_text(json.dumps(known) + "\n")
+    return 100 * float(known[key])
+
+
+# of two runs
+
+
+def time_ratio(fast: Curve, slow: Curve, communication: float = 0.0, bound: bool = False) -> float:
+    """Seconds in which a method with doubling nearly reaches the end of that without, over those of the latter.
+
+    Args:
+        fast: The run with doubling.
+        slow: The run without.
+        communication: Seconds of a round's communication.
+        bound: Whether a run that never gets there counts with all its seconds, which is less than it would need.
+
+    Returns:
+        The ratio; nan for never, 1 if both are there before the first round.
+    """
+    goal = REACHED * final(slow) / 100
+    seconds = seconds_to(fast, goal, communication)
+    if bound and isnan(seconds):
+        seconds = float(fast.times(communication)[0, -1])
+    usual = seconds_to(slow, goal, communication)
+    return seconds / usual if usual else 1.0
+
+
+def speedup(few: Curve, many: Curve, accuracy: float, latency: float) -> float:
+    """How many times as fast one run reaches an accuracy as another."""
+    return float(np.divide(seconds_to(few, accuracy, latency), seconds_to(many, accuracy, latency)))
+
+
+def same_cohorts(one: Curve, other: Curve) -> float:
+    """Share of the rounds in which as many clients are kept."""
+    return float((one.cohorts[1] == other.cohorts[1]).mean())
+
+
+MEASURES: dict[str, Callable[..., float]] = {
+    measure.__name__: measure
+    for measure in (
+        *(final, best_mean, worst_client, best, last, last_mean, error, train_loss, val_loss, val_error, density),
+        *(link_bits, gigabits, consensus, convergence, seconds_to, sums, sums_per_round, sums_to, new_clients),
+        *(time_ratio, speedup, same_cohorts),
+    )
+}
+
+
+def first_diverged(run: RunRecord | None) -> float:
+    """First round with a training loss above that of guessing, or none at all; inf if there is no such round."""
+    if run is None:
+        return 1.0
+    losses = run.logged.get(LOSS, {})  # without one if the first is nan
+    rounds = [at for at, loss in losses.items() if not loss <= CHANCE]
+    stopped = [] if is_finished(run) else [max(losses, default=0) + 1]
+    return float(min(rounds + stopped, default=inf))
+
+
+def of_seed(measure: str, runs: list[RunRecord | None], models: list[str], **options: object) -> float:
+    """A measure of the runs of one seed; nan if one of them has not done its rounds."""
+    if measure == first_diverged.__name__:
+        return first_diverged(runs[0])
+    curves = [Curve([run], model) for run, model in zip(runs, models, strict=True) if run and is_finished(run)]
+    return MEASURES[measure](*curves, **options) if len(curves) == len(runs) else nan

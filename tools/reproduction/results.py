@@ -1,0 +1,117 @@
+"""Measured values of the runs of a table or figure, and what the paper prints in their place."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from pfl_lightning.report import Curve, RunRecord, curves_of
+from reproduction.claims import Floats
+from reproduction.items import Part, Spec, fill, listed, repeats
+from reproduction.measures import of_seed
+from reproduction.runs import Runs
+
+OTHER = "other: "
+
+
+class Results:
+    """The runs of a part by name, such as ``fedrep,lr=0.1``, or with the evaluated model ``fedrep,lr=0.1 stored``.
+
+    Where the settings say ``labels``, names are the labels of curves.
+
+    Args:
+        part: The table or figure.
+        runs: Its runs.
+        other: The part of another figure that it is compared with; names of its runs begin with ``other: ``.
+    """
+
+    def __init__(self, part: Part, runs: Runs, other: "Results | None" = None) -> None:
+        self.part = part
+        self.runs = runs
+        self.other = other
+        self.printed = dict(self._printed())
+        self.labelled: dict[str, Curve] = {}
+        if part.item.get("labels"):
+            ordered = chain.from_iterable(runs[name] for name in sorted(runs))  # a method has one colour in all panels
+            self.labelled = {curve.label: curve for curve in curves_of([run for run in ordered if run])}
+
+    def has(self, name: str) -> bool:
+        """Whether there is a curve with a label, or ``other``, a figure to compare with."""
+        return name in self.labelled or (name == "other" and self.other is not None)
+
+    def runs_of(self, name: str) -> tuple[Sequence[RunRecord | None], str]:
+        """The runs of a name, one per seed, and the model that they are evaluated by."""
+        if name in self.labelled:
+            return self.labelled[name].runs, self.labelled[name].model
+        folder, _, model = name.partition(" ")
+        for suffix in fill(self.part.item.get("usual", []), self.part.variables):
+            folder = folder.removesuffix(suffix)  # the value that all other runs have, too
+        return self.runs[folder], model or self.model_of(folder)
+
+    def model_of(self, folder: str) -> str:
+        """The model that the runs of a folder are evaluated by, if a name says nothing else."""
+        models: Mapping[str, str] = self.part.item.get("models", {})
+        return models.get(folder.rpartition("/")[2].partition(",")[0], models.get("else", "stored"))
+
+    def curve(self, name: str) -> Curve:
+        """All finished runs of a name."""
+        runs, model = self.runs_of(name)
+        return Curve([run for run in runs if run], model)
+
+    def values(self, series: Any, usual: Any = None) -> Floats:
+        """Values of some runs, ``[seeds]``.
+
+        Args:
+            series: A number, or a name, or a mapping with the name under ``of``; with a measure of its own beside it,
+                and under ``minus`` the name of what is subtracted.
+            usual: The measure: its name, or a mapping of its name to its options.
+        """
+        if isinstance(series, int | float):
+            return np.array([float(series)])
+        spec: Spec = series if isinstance(series, Mapping) else {"of": series}
+        if self.other and spec["of"].startswith(OTHER):
+            return self.other.values({**spec, "of": spec["of"].removeprefix(OTHER)}, usual)
+        if "minus" in spec:
+            left, right = ({**spec, "of": name} for name in (spec["of"], spec["minus"]))
+            return self.values(_without(left, "minus"), usual) - self.values(_without(right, "minus"), usual)
+        measure = spec.get("measure", usual or fill(self.part.item.get("measure"), self.part.variables))
+        name, options = next(iter(measure.items())) if isinstance(measure, Mapping) else (measure, {})
+        pairs = [self.runs_of(one) for one in spec["of"].split(" / ")]
+        models = [model for _, model in pairs]
+        by_seed = zip(*(runs for runs, _ in pairs), strict=True)
+        return np.array([of_seed(name, list(runs), models, **options) for runs in by_seed])
+
+    def printed_values(self, series: Any, usual: Any = None) -> Floats:
+        """The number that the paper prints in place of a series, as a single seed.
+
+        Raises:
+            KeyError: If it prints none.
+        """
+        if isinstance(series, int | float):
+            return np.array([float(series)])
+        name = series if isinstance(series, str) else ""  # what has a measure of its own is not printed
+        return np.array([number_of(self.printed[name])])
+
+    def _printed(self) -> Iterator[tuple[str, Any]]:
+        for name in listed(self.part.item.spec.get("printed", [])):
+            block = self.part.item.get("numbers")[name]
+            numbers = flat(block["numbers"].get(self.part.title, []))
+            names = [fill(name, row) for row in repeats(block, self.part.variables) for name in listed(block["of"])]
+            yield from zip(names, numbers, strict=False)
+
+
+def number_of(printed: Any) -> float:
+    """A printed number without its spread."""
+    return float(str(printed).partition(" ±")[0])
+
+
+def flat(numbers: Any) -> list[Any]:
+    """All numbers of nested rows, one after another."""
+    if isinstance(numbers, Mapping):
+        return flat(list(numbers.values()))
+    return [number for row in numbers for number in flat(row)] if isinstance(numbers, list) else [numbers]
+
+
+def _without(spec: Spec, key: str) -> dict[str, Any]:
+    return {name: value for name, value in spec.items() if name != key}
