@@ -65,7 +65,8 @@ def results(part, monkeypatch):
 @pytest.fixture(scope="session")
 def settings_of():
     """Reads the options of ``pfl fit`` by one parser, which takes a while to make."""
-    parser = SettingsCLI([]).parser
+    with strict_parsing():
+        parser = SettingsCLI([]).parser
 
     @strict_parsing()
     def read(words):
