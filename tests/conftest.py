@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from fakes.cohorts import Identity
+from fakes.folders import content
 from fakes.hugging_face import write_networks
 from fakes.methods import built
 from hypothesis import settings
@@ -21,6 +22,7 @@ from lightning.pytorch.trainer.connectors.logger_connector.result import _Result
 from torch.utils.tensorboard import SummaryWriter
 
 from pfl_lightning.callbacks import EvaluateStartAndEnd, RoundCheckpoint
+from pfl_lightning.cli import main
 from pfl_lightning.data import FederatedDataModule, Partition
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.runs.run_settings import TRAINER_DEFAULTS
@@ -75,6 +77,23 @@ def float32_by_default():
 @pytest.fixture
 def in_an_empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def refused(capsys) -> Callable[..., tuple[int, str]]:
+    """Runs a command that must fail, say one line and change nothing; returns the exit code and the line."""
+
+    def run(*words: str) -> tuple[int, str]:
+        before = content()
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            main([*words])
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("pfl: error: ")
+        assert content() == before
+        return stop.value.code, line.removeprefix("pfl: error: ")
+
+    return run
 
 
 @pytest.fixture

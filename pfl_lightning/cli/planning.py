@@ -1,9 +1,9 @@
 """The runs of a sweep: every method with every value of what varies and every seed."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import count, islice, product
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -30,13 +30,17 @@ class PlannedRun(NamedTuple):
     args: list[str]
     settings: dict[str, Any]
 
+    def numbered(self, number: str) -> "PlannedRun":
+        """This run with a number before its name."""
+        return self._replace(name=f"{number} {self.name}")
+
     def resume(self) -> Resume | None:
         """Its newest checkpoint, if there is one; a PflError if that has other settings."""
-        found = self._newest()
-        for line in refuse_changes(found, self.settings) if found else ():
+        resume = self._newest()
+        for line in refuse_changes(resume, self.settings) if resume else ():
             if not line.startswith(SAME_NUMBERS):
                 raise PflError(f"{line}; {KEEP}")
-        return found
+        return resume
 
     def refuse_too_late(self, finished: Resume) -> None:
         """Refuse what a finished run would have had to do in its rounds, and fewer rounds; more would continue it.
@@ -44,9 +48,9 @@ class PlannedRun(NamedTuple):
         Raises:
             PflError: If that is asked for now.
         """
-        before, after = (dict(flat(observed(each))) for each in (finished.content["config"], self.settings))
-        before["trainer.max_steps"] = done = finished.content["global_step"]
-        after["trainer.max_steps"] = min(done, self.settings["trainer"]["max_steps"])
+        rounds = finished.content["global_step"]
+        before = observed(finished.content["config"], rounds)
+        after = observed(self.settings, min(rounds, self.settings["trainer"]["max_steps"]))
         if changed := changes(before, after):
             first = outermost(changed)[0]
             raise PflError("{}: {} in the finished run, {} now; {}".format(first, *changed[first], KEEP))
@@ -58,12 +62,12 @@ class PlannedRun(NamedTuple):
         return None
 
 
-def observed(settings: Settings) -> dict[str, Any]:
-    """The settings by which a run is evaluated and logged, whatever it trains."""
-    trainer = settings["trainer"]
-    callbacks = {f"trainer.callbacks.{name}": each for name, each in named_callbacks(trainer.get("callbacks"))}
-    every = {"trainer.val_check_interval": trainer.get("val_check_interval")}
-    return {"percentile_errors": settings.get("percentile_errors"), **every, **callbacks}
+def observed(settings: Settings, rounds: int) -> dict[str, Any]:
+    """The flat settings by which a run of some rounds is evaluated and logged, whatever it trains."""
+    trainer = {key: settings["trainer"].get(key) for key in ("val_check_interval", "callbacks")}
+    trainer["callbacks"] = dict(named_callbacks(trainer["callbacks"]))
+    parts = {"percentile_errors": settings.get("percentile_errors"), "trainer": {**trainer, "max_steps": rounds}}
+    return dict(flat(parts))
 
 
 def has_begun(folder: Path) -> bool:
@@ -71,80 +75,96 @@ def has_begun(folder: Path) -> bool:
     return any(folder.glob("*/version_*"))
 
 
-def plan(
-    methods: Sequence[str], vary: Sequence[str], seeds: Sequence[int], passed: Sequence[str], out: Path
-) -> Iterator[PlannedRun]:
-    """The runs of a sweep, method by method, then value by value.
+class Plan(NamedTuple):
+    """What the runs of a sweep share.
 
-    Args:
+    Attributes:
         methods: Settings files of the methods.
-        vary: What varies, such as ``model.lr=0.1,0.03``; of several the runs are all combinations.
         seeds: Values of ``seed_everything``.
         passed: Other arguments of ``pfl fit``.
         out: Folder of all runs.
-
-    Raises:
-        PflError: If something is listed twice, or is not for a sweep to set.
-        SystemExit: With code 2 if the settings of a run are wrong.
     """
-    varied = values_by_key(vary)
-    check(methods, varied, passed, "vary")
-    grid = [dict(zip(varied, values, strict=True)) for values in product(*varied.values())]
-    seeds, kinds = list(dict.fromkeys(seeds)), list(product(methods, grid))
-    numbers = (f"{number}/{len(kinds) * len(seeds)}" for number in count(1))
-    for method, values in kinds:
-        yield from planned_runs(islice(numbers, len(seeds)), method, values, seeds, passed, out)
+
+    methods: Sequence[str]
+    seeds: Sequence[int]
+    passed: Sequence[str]
+    out: Path
+
+    def check(self, option: str, varied: Iterable[str]) -> None:
+        """Refuse methods whose runs would share a folder, what the sweep sets itself, and what is no setting of a run.
+
+        Args:
+            option: The option that lists what varies, for errors.
+            varied: The keys of what varies.
+
+        Raises:
+            PflError: If there is one, or no seed.
+        """
+        names = [Path(method).stem for method in self.methods]
+        for name in names:
+            if names.count(name) > 1:
+                raise PflError(f"methods: {name} is listed twice; allowed: files with different names")
+        if not self.seeds:
+            raise PflError("seeds: a value is missing")
+        for word in [*self.passed, *(f"--{key}" for key in varied)]:
+            if word.partition("=")[0] in OWN:
+                raise PflError(f"{word} is not possible, the sweep sets it; allowed: --seeds, --out")
+            if word == "-h" or word.startswith("--help"):
+                raise PflError(f"{word} is not possible in a sweep; allowed: the options that pfl fit --help lists")
+        for key in varied:
+            if ("." not in key and key not in ("model", "data")) or key.endswith(".help"):
+                raise PflError(f"{option}: {key} is not possible; allowed: settings of a run, such as model.lr")
+
+    def grid(self, varied: Mapping[str, Sequence[str]]) -> list[PlannedRun]:
+        """The runs with all combinations of what varies, method by method, then value by value.
+
+        Raises:
+            PflError: If the settings of a run are wrong.
+        """
+        kinds = product(self.methods, combinations(varied))
+        runs = [run for method, values in kinds for run in self.runs(method, values)]
+        return [run.numbered(f"{number}/{len(runs)}") for number, run in enumerate(runs, start=1)]
+
+    def runs(self, method: str, values: Mapping[str, str]) -> list[PlannedRun]:
+        """The runs of some settings, one for each seed.
+
+        Args:
+            method: Settings file of the method.
+            values: Settings of these runs, by key.
+
+        Raises:
+            PflError: If the settings are wrong.
+        """
+        name = ", ".join([Path(method).stem, *labels(values)])
+        varied = [f"--{key}={value}" for key, value in values.items()]
+        args = [*with_method(self.passed, method), "--trainer.enable_progress_bar=false", *varied]
+        settings = settings_of([*args, f"--seed_everything={self.seeds[0]}"])  # no other depends on the seed or folder
+        runs = []
+        for seed in self.seeds:
+            folder = self.out / folder_name(Path(method).stem, values) / f"seed_{seed}"
+            trainer = {**settings["trainer"], "default_root_dir": str(folder)}
+            own = [f"--seed_everything={seed}", f"--trainer.default_root_dir={folder}"]
+            of_seed = {**settings, "seed_everything": seed, "trainer": trainer}
+            runs.append(PlannedRun(f"{name}, seed {seed}", folder, [*args, *own], of_seed))
+        return runs
 
 
-def planned_runs(
-    numbers: Iterable[str],
-    method: str,
-    values: Mapping[str, str],
-    seeds: Sequence[int],
-    passed: Sequence[str],
-    out: Path,
-) -> list[PlannedRun]:
-    """The runs of some settings, one for each seed.
-
-    Args:
-        numbers: What their names begin with.
-        method: Settings file of the method.
-        values: Settings of these runs, by key.
-        seeds: Their ``seed_everything``.
-        passed: Other arguments of ``pfl fit``.
-        out: Folder of all runs.
-
-    Raises:
-        SystemExit: With code 2 if the settings are wrong.
-    """
-    name, shown = Path(method).stem, shown_keys(list(values))
-    labels = [f"{shown[key]}={value}" for key, value in values.items()]
-    runs: list[PlannedRun] = []
-    for number, seed in zip(numbers, seeds, strict=True):
-        folder = out / folder_name(name, labels) / f"seed_{seed}"
-        own = [f"--seed_everything={seed}", f"--trainer.default_root_dir={folder}"]
-        further = ["--trainer.enable_progress_bar=false", *(f"--{key}={value}" for key, value in values.items())]
-        args = [*with_method(passed, method), *own, *further]
-        settings = with_seed(runs[0].settings, seed, folder) if runs else settings_of(args)
-        runs.append(PlannedRun(f"{number} {', '.join([name, *labels, f'seed {seed}'])}", folder, args, settings))
-    return runs
+def labels(values: Mapping[str, str]) -> list[str]:
+    """Settings such as ``lr=0.1``, by the last part of each key, or by whole keys if two of them end alike."""
+    keys = [key.rpartition(".")[2] for key in values]
+    if len({*keys}) < len(keys):
+        keys = list(values)
+    return [f"{key}={value}" for key, value in zip(keys, values.values(), strict=True)]
 
 
-def with_seed(settings: Mapping[str, Any], seed: int, folder: Path) -> dict[str, Any]:
-    """The settings of a run with another seed, in another folder; no other setting depends on these."""
-    trainer = {**settings["trainer"], "default_root_dir": str(folder)}
-    return {**settings, "seed_everything": seed, "trainer": trainer}
+def folder_name(method: str, values: Mapping[str, str]) -> str:
+    """The folder of a method's runs under some settings, with a folder for each seed."""
+    return ",".join([method, *(quote(label, safe="=,[]+") for label in labels(values))])
 
 
-def folder_name(method: str, labels: Sequence[str]) -> str:
-    """The folder of a method's runs under some settings, such as ``lr=0.1``, with a folder for each seed."""
-    return ",".join([method, *(quote(label, safe="=,[]+") for label in labels)])
-
-
-def shown_keys(keys: Sequence[str]) -> dict[str, str]:
-    """What settings are called in folders: the last part of the key, or all of it if two keys end alike."""
-    last = {key: key.rpartition(".")[2] for key in keys}
-    return last if len(set(last.values())) == len(keys) else {key: key for key in keys}
+def combinations(varied: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
+    """All combinations of values, by key."""
+    return [dict(zip(varied, values, strict=True)) for values in product(*varied.values())]
 
 
 def values_by_key(vary: Sequence[str], option: str = "vary") -> dict[str, list[str]]:
@@ -159,44 +179,28 @@ def values_by_key(vary: Sequence[str], option: str = "vary") -> dict[str, list[s
     """
     varied: dict[str, list[str]] = {}
     for word in vary:
-        key, _, listed = word.partition("=")
-        values = []
-        with suppress(YAMLError):
-            values = load_settings(f"[{listed}]")
+        key, _, text = word.partition("=")
+        values = parse(f"[{text}]")
         if not key or not values:
             raise PflError(f"{option}: {word} is not possible; allowed: a setting and its values: model.lr=0.1,0.03")
-        if key in varied or any(value in values[:index] for index, value in enumerate(values)):
+        if key in varied or any(values.count(value) > 1 for value in values):
             raise PflError(f"{option}: {word}: {key}, or one of its values, is listed twice; allowed: once")
         varied[key] = [v if isinstance(v, str) else json.dumps(v, separators=(",", ":")) for v in values]
     return varied
 
 
-def check(methods: Sequence[str], varied: Mapping[str, Any], passed: Sequence[str], option: str) -> None:
-    """Refuse methods whose runs would share a folder, what the sweep sets itself, and what is no setting of a run.
-
-    Args:
-        methods: Settings files of the methods.
-        varied: What varies, by key.
-        passed: Other arguments of ``pfl fit``.
-        option: The option that lists what varies, for errors.
-
-    Raises:
-        PflError: If there is one.
-    """
-    names = [Path(method).stem for method in methods]
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise PflError(f"methods: {twice.pop()} is listed twice; allowed: files with different names")
-    if own := [word for word in [*passed, *(f"--{key}" for key in varied)] if word.partition("=")[0] in OWN]:
-        raise PflError(f"{own[0]} is not possible, the sweep sets it; allowed: --seeds, --out")
-    if asked := [word for word in passed if word == "-h" or word.startswith("--help")]:
-        raise PflError(f"{asked[0]} is not possible in a sweep; allowed: the options that pfl fit --help lists")
-    for key in varied:
-        if ("." not in key and key not in ("model", "data")) or key.endswith(".help"):
-            raise PflError(f"{option}: {key} is not possible; allowed: settings of a run, such as model.lr")
+def parse(text: str) -> Any:
+    """YAML as plain values; None if it is wrong."""
+    with suppress(YAMLError):
+        return load_settings(text)
+    return None
 
 
 def with_method(passed: Sequence[str], method: str) -> list[str]:
     """The arguments with the method's file after the other files, such as the data set's, and before the options."""
-    files = [index for index, word in enumerate(passed) if word.partition("=")[0] in FLAGS]
-    end = max((index + (1 if "=" in passed[index] else 2) for index in files), default=0)
+    end = 0
+    for index, word in enumerate(passed, start=1):
+        flag, has_value, _ = word.partition("=")
+        if flag in FLAGS:
+            end = index if has_value else index + 1
     return [*passed[:end], "--config", method, *passed[end:]]

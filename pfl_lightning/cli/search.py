@@ -9,113 +9,92 @@ What a trial tries is a function of the first seed, its number and the finished 
 was stopped goes on as if it had not been. Of choices alone each combination is tried once, in an order of the seed's.
 """
 
-import json
 import math
-import re
 import shlex
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, product
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from statistics import mean
-from typing import Any, Protocol
+from typing import Any
 
 import optuna
 import yaml
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.exceptions import ExperimentalWarning
-from optuna.samplers import BaseSampler, PartialFixedSampler, RandomSampler, TPESampler
+from optuna.samplers import TPESampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from pfl_lightning import files
 from pfl_lightning.callbacks import RoundCheckpoint
 from pfl_lightning.cli.console import show
-from pfl_lightning.cli.planning import PlannedRun, check, has_begun, planned_runs, values_by_key
+from pfl_lightning.cli.planning import KEEP, Plan, PlannedRun, combinations, has_begun, parse
+from pfl_lightning.cli.sweep import Sweep
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import numpy_generator, seed_of
-from pfl_lightning.settings.parser import load_settings
-from pfl_lightning.settings.values import flat
+from pfl_lightning.settings.values import changes, flat
 
 Space = Mapping[str, Any]  # Optuna's distribution of each setting
-RANGE = re.compile(r"(log:)?([^,:]+?)\.\.([^,:]+)")
 DIGITS = 4  # of a real number that is tried: folders are named by it
-
-
-class Executor(Protocol):
-    """What executes runs; ``signal`` is not 0 after it was asked to stop."""
-
-    signal: int
-
-    def execute_all(self, runs: Iterable[PlannedRun]) -> list[Path | None]:
-        """Execute runs, and return the folders of those that are finished."""
 
 
 class Search:
     """The search for the best settings of one method, which is kept in Optuna's journal.
 
     Args:
+        plan: What all runs share.
         method: Settings file of the method.
         space: What to try.
-        seeds: Values of ``seed_everything``.
-        passed: Other arguments of ``pfl fit``.
-        out: Folder of all runs.
 
     Raises:
         PflError: If trials would be scored by test samples, or an end of a range, or a choice, is not possible.
     """
 
-    def __init__(self, method: str, space: Space, seeds: Sequence[int], passed: Sequence[str], out: Path) -> None:
-        self.method, self.space, self.passed, self.out = method, space, passed, out
-        self.seeds = list(dict.fromkeys(map(int, seeds)))
-        self.combinations = combinations_of(space, self.seeds[0])
-        self.folder = out / "search" / Path(method).stem
+    def __init__(self, plan: Plan, method: str, space: Space) -> None:
+        self.plan = plan
+        self.method = method
+        self.space = space
+        self.folder = plan.out / "search" / Path(method).stem
+        self.combinations = combinations({key: getattr(tried, "choices", ()) for key, tried in space.items()})
+        numpy_generator(plan.seeds[0], "combinations").shuffle(self.combinations)
         self.common = self.settings({})
         monitor = self.common["checkpoint"]["monitor"]
         if not (monitor or "val/").startswith("val/"):
-            allowed = "one starting with val/"
-            raise PflError(f"checkpoint.monitor: {monitor} is not possible with search; allowed: {allowed}")
+            raise PflError(f"checkpoint.monitor must start with val/ in a search, got {monitor}")
         data = self.common["data"]["init_args"]
         if data.get("val_fraction") == 0 and not data.get("val_clients"):
-            raise PflError("data.val_fraction: 0 is not possible with search; allowed: more than 0")
+            raise PflError("data.val_fraction must be more than 0 in a search, got 0")
         for key, tried in space.items():
             for end in getattr(tried, "choices", None) or (tried.low, tried.high):
-                self.planned("", {key: word(end, tried)})
-
-    def planned(self, number: str, values: Mapping[str, str]) -> list[PlannedRun]:
-        """The runs of some settings, one for each seed."""
-        return planned_runs([number] * len(self.seeds), self.method, values, self.seeds, self.passed, self.out)
+                self.settings({key: word(end, tried)})
 
     def settings(self, values: Mapping[str, str]) -> dict[str, Any]:
         """The settings of a trial, with which others can be run."""
-        found = self.planned("", values)[0].settings
-        del found["seed_everything"], found["trainer"]["default_root_dir"], found["trainer"]["enable_progress_bar"]
-        return found
+        settings = self.plan.runs(self.method, values)[0].settings
+        trainer = settings["trainer"]
+        del settings["seed_everything"], trainer["default_root_dir"], trainer["enable_progress_bar"]
+        return settings
 
+    @cached_property
     def study(self) -> optuna.Study:
         """The study of this search, in the folder.
 
         Raises:
-            PflError: If another search is there, whose table would be lost, or one of other settings in a file.
+            PflError: If another search is there, whose table would be lost.
         """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.folder.mkdir(parents=True, exist_ok=True)
         storage = JournalStorage(JournalFileBackend(str(self.folder / "study.log")))
-        name = json.dumps([{key: str(tried) for key, tried in self.space.items()}, self.seeds, [*self.passed]])
-        if others := {*optuna.get_all_study_names(storage)} - {name}:
-            raise PflError(f"search: '{self.folder}' has {others.pop()}, not {name}; keep it, or choose another --out")
-        study = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
-        now = json.loads(json.dumps(dict(flat(self.common))))
-        for key, value in study.user_attrs.get("settings", now).items():
-            if value != now.get(key):
-                was = f"'{self.folder}' was made with {value}, and now there is {now.get(key)}"
-                raise PflError(f"search: {key}: {was}; keep it, or choose another --out")
-        study.set_user_attr("settings", now)
+        study = optuna.create_study(storage=storage, study_name="search", direction="maximize", load_if_exists=True)
+        space = {key: str(tried) for key, tried in self.space.items()}
+        settings = dict(flat({**self.common, "seeds": self.plan.seeds, "search": space}))
+        for key, (before, after) in changes(study.user_attrs.get("settings", settings), settings).items():
+            raise PflError(f"{key}: {before} in '{self.folder}', {after} now; {KEEP}")
+        study.set_user_attr("settings", settings)
         return study
 
-    def run(self, trials: int, at_once: int, sweep: Executor) -> bool:
-        """Make the trials that are missing, and write what was found.
+    def run(self, trials: int, at_once: int, sweep: Sweep) -> bool:
+        """Make the trials that are missing, and write the best settings.
 
         Args:
             trials: Number of trials in all, as far as there is something left to try.
@@ -125,126 +104,97 @@ class Search:
         Returns:
             Whether all trials were made, and one of them has a score.
         """
-        study, ends = self.study(), bool(sweep.signal)
         trials = min(trials, len(self.combinations) or trials)
-        if len(finished(study)) >= trials:
-            self.write(study)
-        while (made := len(finished(study))) < trials and not ends:
-            numbers = range(made, min(made + at_once, trials))
-            asked = [self.ask(study, number) for number in numbers]
+        done = len(self.trials(TrialState.COMPLETE, TrialState.PRUNED))
+        if done >= trials:
+            self.write()
+        can_continue = not sweep.signal
+        while can_continue and done < trials:
+            batch = [self.ask(number) for number in range(done, min(done + at_once, trials))]
             runs = [
-                self.planned(f"trial {number + 1}/{trials},", self.values(trial))
-                for number, trial in zip(numbers, asked, strict=True)
+                run.numbered(f"trial {number}/{trials},")
+                for number, trial in enumerate(batch, start=done + 1)
+                for run in self.plan.runs(self.method, self.values(trial))
             ]
-            done = sweep.execute_all(chain(*runs))
-            ends = bool(sweep.signal) or not (made or any(done) or any(has_begun(run.folder) for run in chain(*runs)))
-            folders = iter(done)
-            for trial, of_trial in zip(asked, runs, strict=True):
-                is_done = None not in [next(folders) for _ in of_trial]
-                if is_done and not ends:
-                    self.tell(study, trial, of_trial)
+            folders = sweep.execute_all(runs)
+            can_continue = not sweep.signal and (done > 0 or any(has_begun(run.folder) for run in runs))
+            seeds = len(self.plan.seeds)
+            for first, trial in zip(range(0, len(runs), seeds), batch, strict=True):
+                if can_continue and all(folders[first : first + seeds]):
+                    self.tell(trial, runs[first : first + seeds])
                 else:
-                    study.tell(trial, state=TrialState.FAIL if ends else TrialState.PRUNED)
-            self.write(study)
-        return any(trial.value is not None for trial in finished(study)) and not sweep.signal
+                    self.study.tell(trial, state=TrialState.PRUNED if can_continue else TrialState.FAIL)
+            self.write()
+            done += len(batch)
+        return bool(self.trials(TrialState.COMPLETE)) and not sweep.signal
 
-    def ask(self, study: optuna.Study, number: int) -> optuna.Trial:
+    def trials(self, *states: TrialState) -> list[FrozenTrial]:
+        """The trials in some states; failed ones were interrupted."""
+        return self.study.get_trials(deepcopy=False, states=states)
+
+    def ask(self, number: int) -> optuna.Trial:
         """A new trial; its user attributes are its settings as the command line takes them."""
-        study.sampler = self.sampler(number)
-        trial = study.ask(dict(self.space))
-        for key, tried in self.space.items():
-            trial.set_user_attr(key, word(trial.params[key], tried))
+        self.study.sampler = TPESampler(seed=seed_of(self.plan.seeds[0], "trial", number) % 2**32)
+        if self.combinations:
+            self.study.enqueue_trial(self.combinations[number])
+        trial = self.study.ask(dict(self.space))
+        for key, value in self.values(trial).items():
+            trial.set_user_attr(key, value)
         return trial
 
-    def sampler(self, number: int) -> BaseSampler:
-        """What draws the settings of a trial."""
-        if not self.combinations:
-            return TPESampler(seed=seed_of(self.seeds[0], "trial", number) % 2**32)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ExperimentalWarning)
-            return PartialFixedSampler(self.combinations[number], RandomSampler())
-
-    def values(self, trial: optuna.Trial | optuna.trial.FrozenTrial) -> dict[str, str]:
+    def values(self, trial: optuna.Trial | FrozenTrial) -> dict[str, str]:
         """The settings of a trial."""
-        return {key: trial.user_attrs[key] for key in self.space}
+        return {key: word(trial.params[key], tried) for key, tried in self.space.items()}
 
-    def tell(self, study: optuna.Study, trial: optuna.Trial, runs: Sequence[PlannedRun]) -> None:
+    def tell(self, trial: optuna.Trial, runs: Sequence[PlannedRun]) -> None:
         """End a trial with the mean of its scores."""
         scores = list(map(score_of, runs))
-        for seed, score in zip(self.seeds, scores, strict=True):
+        for seed, score in zip(self.plan.seeds, scores, strict=True):
             trial.set_user_attr(f"seed_{seed}", score)
-        study.tell(trial, mean(scores))
+        self.study.tell(trial, mean(scores))
 
-    def write(self, study: optuna.Study) -> None:
+    def write(self) -> None:
         """Write the table of the trials and the settings of the best one, and say which it is."""
-        table = study.trials_dataframe(("number", "state", "value", "user_attrs"))
+        table = self.study.trials_dataframe(("number", "state", "value", "user_attrs"))
         table.columns = table.columns.str.removeprefix("user_attrs_")
         files.write_text(table.to_csv(index=False), self.folder / "trials.csv")
-        if any(trial.value is not None for trial in finished(study)):
+        if self.trials(TrialState.COMPLETE):
             path = self.folder / "best.yaml"
-            best = self.settings(self.values(study.best_trial))
-            files.write_text(yaml.safe_dump(best, sort_keys=False), path)
-            which = f"trial {study.best_trial.number} of {path.with_name('trials.csv')}"
-            show(f"Best so far: {which}: {shlex.join(['pfl', 'fit', '--config', str(path)])}")
+            best = self.study.best_trial
+            files.write_text(yaml.safe_dump(self.settings(self.values(best)), sort_keys=False), path)
+            command = shlex.join(["pfl", "fit", "--config", str(path)])
+            show(f"Best so far: trial {best.number} of {self.folder / 'trials.csv'}: {command}")
 
 
-def planned_searches(
-    methods: Sequence[str], search: Sequence[str], seeds: Sequence[int], passed: Sequence[str], out: Path
-) -> list[Search]:
-    """A search for each method.
-
-    Args:
-        methods: Settings files of the methods.
-        search: What to search, such as ``model.lr=log:0.001..1``.
-        seeds: Values of ``seed_everything``.
-        passed: Other arguments of ``pfl fit``.
-        out: Folder of all runs.
+def space_of(varied: Mapping[str, Sequence[str]]) -> Space:
+    """What a search tries: ranges such as ``log:0.001..1``, and choices such as ``1,2,5``.
 
     Raises:
-        PflError: If a search is not possible.
+        PflError: If a range is none, or there is nothing to search.
     """
-    space = space_of(search)
-    check(methods, space, passed, "search")
-    return [Search(method, space, seeds, passed, out) for method in methods]
-
-
-def space_of(search: Sequence[str]) -> Space:
-    """What a search tries: ranges such as ``model.lr=log:0.001..1``, and choices such as ``model.epochs=1,2,5``."""
-    space = {
-        key: number_range(key, ",".join(choices)) if is_range(choices[0]) else CategoricalDistribution(choices)
-        for key, choices in values_by_key(search, "search").items()
-    }
-    if alone := [word for word, tried in zip(search, space.values(), strict=True) if tried.single()]:
-        allowed = "several values, or a range, such as model.lr=log:0.001..1"
-        raise PflError(f"search: {alone[0]} is a single value, which leaves nothing to search; allowed: {allowed}")
+    space = {}
+    for key, choices in varied.items():
+        text = f"{key}={','.join(choices)}"
+        is_range = ".." in choices[0] and "/" not in choices[0]  # which a path may have
+        space[key] = number_range(text) if is_range else CategoricalDistribution(choices)
+        if space[key].single():
+            allowed = "several values, or a range, such as model.lr=log:0.001..1"
+            raise PflError(f"search: {text} is a single value, which leaves nothing to search; allowed: {allowed}")
     return space
 
 
-def combinations_of(space: Space, seed: int) -> list[dict[str, Any]]:
-    """All combinations of choices, in random order; none if there is a range."""
-    choices = [getattr(tried, "choices", ()) for tried in space.values()]
-    combinations = [dict(zip(space, values, strict=True)) for values in product(*choices)]
-    numpy_generator(seed, "combinations").shuffle(combinations)
-    return combinations
-
-
-def is_range(text: str) -> bool:
-    """Whether this is meant as a range of numbers; a path, such as ``../a``, is not."""
-    return ".." in text and "/" not in text
-
-
-def number_range(key: str, text: str) -> Any:
-    """Numbers between two ends: whole ones if both ends are."""
+def number_range(text: str) -> Any:
+    """Numbers between two ends, such as ``model.lr=log:0.001..1``: whole ones if both ends are."""
     try:
-        log, *ends = RANGE.fullmatch(text).groups()  # type: ignore[union-attr]
-        low, high = map(load_settings, ends)
-        if not math.isfinite(high - low):
+        scale, _, ends = text.partition("=")[2].rpartition(":")
+        low, high = map(parse, ends.split(".."))
+        if scale not in ("", "log") or not math.isfinite(high - low):
             raise ValueError
-        kind: Any = IntDistribution if isinstance(low, int) and isinstance(high, int) else FloatDistribution
-        return kind(low, high, log=bool(log))
-    except (AttributeError, TypeError, ValueError, yaml.YAMLError):
+        kind = IntDistribution if isinstance(high - low, int) else FloatDistribution
+        return kind(low, high, log=scale == "log")
+    except (TypeError, ValueError):
         allowed = "low..high, or log:low..high from above 0, such as model.lr=log:0.001..1"
-        raise PflError(f"search: {key}={text} is not possible; allowed: {allowed}") from None
+        raise PflError(f"search: {text} is not possible; allowed: {allowed}") from None
 
 
 def word(value: Any, tried: Any) -> str:
@@ -252,11 +202,6 @@ def word(value: Any, tried: Any) -> str:
     if not isinstance(value, float):
         return str(value)
     return repr(min(max(float(f"{value:.{DIGITS}g}"), tried.low), tried.high))
-
-
-def finished(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
-    """The trials that were not interrupted."""
-    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
 
 
 def score_of(run: PlannedRun) -> float:

@@ -4,42 +4,50 @@ import signal
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from statistics import mean
-from tempfile import TemporaryDirectory
 from threading import Lock
 from time import monotonic
-from typing import Any, Protocol
-
-from yaml import YAMLError
+from typing import Any
 
 from pfl_lightning.bounds import PositiveInt, Seed
 from pfl_lightning.cli.console import show
 from pfl_lightning.cli.fit import without_alias, without_aliases
-from pfl_lightning.cli.planning import PlannedRun, plan
+from pfl_lightning.cli.planning import Plan, PlannedRun, parse, values_by_key
 from pfl_lightning.errors import PflError, SettingsError
 from pfl_lightning.runs.resume import Resume, expand_path, has_stopped
-from pfl_lightning.settings.messages import nearest
-from pfl_lightning.settings.parser import SettingsParser, load_settings
+from pfl_lightning.settings.parser import SettingsParser
 from pfl_lightning.settings.shipped_files import config_file
 
+# with the file of its stderr next; a job that calls a function of this package would import torch only to wait
+COMMAND = ["sh", "-c", 'exec "$@" > /dev/null 2> "$0"']
 
-class Process(Protocol):
-    """A run elsewhere."""
+
+class Job:
+    """A command as submitit runs it, with the methods of a process.
+
+    Args:
+        executor: The submitit executor.
+        command: The command.
+    """
+
+    def __init__(self, executor: Any, command: list[str]) -> None:
+        self.job = executor.submit(subprocess.call, command)
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, unless the run has ended."""
+        """Cancel the job, whatever the signal."""
+        self.job.cancel()
 
     def wait(self) -> int:
-        """Wait for the exit code; it is negative for a signal that has killed the run."""
-
-
-Start = Callable[[list[str], Path], Process]
+        """Wait for the exit code; raise a PflError if the job ended without one."""
+        try:
+            return int(self.job.result())
+        except RuntimeError as error:  # submitit's
+            raise PflError(f"job {self.job.job_id} ended before its run; see {self.job.paths.stderr}") from error
 
 
 class Sweep:
@@ -47,7 +55,7 @@ class Sweep:
 
     Args:
         jobs: Number of runs at the same time.
-        start: Starts ``pfl`` with some words and a file for its stderr.
+        executor: What submits the runs, of submitit; None to run them on this machine.
 
     Attributes:
         signal: The last signal that asked to stop; 0 if there was none.
@@ -56,9 +64,10 @@ class Sweep:
         folders: Which folders of runs are in use.
     """
 
-    def __init__(self, jobs: int, start: Start) -> None:
-        self.jobs, self.start = jobs, start
-        self.processes: list[Process] = []
+    def __init__(self, jobs: int, executor: Any = None) -> None:
+        self.jobs = jobs
+        self.executor = executor
+        self.processes: list[subprocess.Popen[bytes] | Job] = []
         self.signal = 0
         self.waiting = 0
         self.seconds: list[float] = []
@@ -88,30 +97,36 @@ class Sweep:
     def execute(self, run: PlannedRun) -> Path | None:
         """Start or resume a run unless it is finished, and report on it; return the folder of a finished run."""
         with self.folders[run.folder]:  # trials of the same settings have one
-            return self._execute(run)
+            if self.signal:
+                return None
+            self.waiting -= 1
+            try:
+                folder = self.complete(run)
+            except (PflError, OSError) as error:
+                show(f"{run.name}: {'stopped' if self.signal else f'failed: {error}'}")
+                return None
+            show(f"{run.name}: finished{self.time_left()}")
+            return folder
 
-    def _execute(self, run: PlannedRun) -> Path | None:
-        if self.signal:
-            return None
-        self.waiting -= 1
+    def complete(self, run: PlannedRun) -> Path | None:
+        """Start or resume a run unless it is finished, and return its folder.
+
+        Raises:
+            PflError: If it does not do its rounds.
+        """
         rounds = run.settings["trainer"]["max_steps"]
-        try:
-            resume = run.resume()
-            if resume and is_finished(resume, rounds):
-                run.refuse_too_late(resume)
-            else:
-                show(f"{run.name}: starts round {rounds_done(resume) + 1} of {rounds}")
-                began, args = monotonic(), [f"--ckpt_path={resume.folder}"] if resume else []
-                self.fit(run, args)
-                if not args:
-                    self.seconds.append(monotonic() - began)
-                resume = run.resume()
-                if not is_finished(resume, rounds):
-                    raise PflError(f"it ended after round {rounds_done(resume)} of {rounds}")
-        except (PflError, OSError) as error:
-            show(f"{run.name}: {'stopped' if self.signal else f'failed: {error}'}")
-            return None
-        show(f"{run.name}: finished{self.time_left()}")
+        resume = run.resume()
+        if resume and is_finished(resume, rounds):
+            run.refuse_too_late(resume)
+            return resume.folder
+        show(f"{run.name}: starts round {rounds_done(resume) + 1} of {rounds}")
+        began = monotonic()
+        self.fit(run, [f"--ckpt_path={resume.folder}"] if resume else [])
+        if not resume:
+            self.seconds.append(monotonic() - began)
+        resume = run.resume()
+        if not is_finished(resume, rounds):
+            raise PflError(f"it ended after round {rounds_done(resume)} of {rounds}")
         return resume and resume.folder
 
     def time_left(self) -> str:
@@ -124,57 +139,21 @@ class Sweep:
     def fit(self, run: PlannedRun, args: list[str]) -> None:
         """Run ``pfl fit`` in a process; if it fails, raise a PflError with its last line on stderr, or its signal."""
         run.folder.mkdir(parents=True, exist_ok=True)
-        said = run.folder / "stderr.txt"
-        process = self.start(["fit", *run.args, *args], said)
+        stderr = run.folder / "stderr.txt"
+        command = [*COMMAND, str(stderr), sys.executable, "-m", "pfl_lightning", "fit", *run.args, *args]
+        process = Job(self.executor, command) if self.executor else subprocess.Popen(command, start_new_session=True)
         self.processes.append(process)
         if self.signal:  # it came while the process started
             process.send_signal(self.signal)
         if code := process.wait():
             if code < 0:  # such as SIGKILL, if memory is short; the last line may be any
                 raise PflError(f"killed by {signal.Signals(-code).name}")
-            lines = filter(str.strip, said.read_text(errors="replace").splitlines())
-            raise PflError([f"exit code {code}", *lines][-1].strip().removeprefix("pfl: error: "))
+            text = stderr.read_text(errors="replace").strip() or f"exit code {code}"
+            raise PflError(text.splitlines()[-1].removeprefix("pfl: error: "))
 
 
-def start_here(words: list[str], stderr: Path) -> Process:
-    """Start ``pfl`` on this machine."""
-    with stderr.open("w") as file:
-        return subprocess.Popen([*COMMAND, *words], stdout=subprocess.DEVNULL, stderr=file, start_new_session=True)
-
-
-COMMAND = [sys.executable, "-m", "pfl_lightning"]
-# what a job runs, with the file first: a function of this package would import torch only to wait
-TO_FILE = ["sh", "-c", 'exec "$@" > /dev/null 2> "$0"']
-
-
-class Job:
-    """``pfl`` as submitit runs it.
-
-    Args:
-        executor: The submitit executor.
-        words: Its command line.
-        said: Where its stderr goes.
-    """
-
-    def __init__(self, executor: Any, words: list[str], said: Path) -> None:
-        self.job = executor.submit(subprocess.call, [*TO_FILE, str(said), *COMMAND, *words])
-
-    def send_signal(self, number: int) -> None:
-        """Cancel the job, whatever the signal."""
-        self.job.cancel()
-
-    def wait(self) -> int:
-        """Wait for the exit code; raise a PflError if the job ended without one."""
-        from submitit.core.utils import FailedJobError, UncompletedJobError
-
-        try:
-            return int(self.job.result())
-        except (FailedJobError, UncompletedJobError) as error:
-            raise PflError(f"job {self.job.job_id} ended before its run; see {self.job.paths.stderr}") from error
-
-
-def submitting(words: Sequence[str], folder: Path) -> Start:
-    """What starts runs as jobs of submitit.
+def executor_of(words: Sequence[str], folder: Path) -> Any:
+    """What submits runs as jobs of submitit.
 
     Args:
         words: Parameters of the jobs, such as ``timeout_min=60``.
@@ -188,26 +167,18 @@ def submitting(words: Sequence[str], folder: Path) -> Start:
         from submitit import AutoExecutor
     except ImportError as error:
         raise PflError(f'submit: needs pip install "pfl_lightning[cluster]" ({error})') from error
-    parameters = dict(map(parameter, words))
-    try:
-        with TemporaryDirectory() as trial:  # a refused command leaves nothing behind
-            AutoExecutor(trial).update_parameters(**parameters)
-    except (AssertionError, NameError, ValueError) as error:
-        raise PflError(f"submit: {str(error).splitlines()[0]}") from error
     executor = AutoExecutor(folder)
-    executor.update_parameters(**parameters)
-    return partial(Job, executor)
-
-
-def parameter(word: str) -> tuple[str, Any]:
-    """A parameter of jobs and its value, which is YAML."""
-    key, _, text = word.partition("=")
-    value = None
-    with suppress(YAMLError):
-        value = load_settings(text)
-    if value is None:
-        raise PflError(f"submit: {word} is not possible; allowed: a parameter and its value: timeout_min=60")
-    return key, value
+    for word in words:
+        key, _, text = word.partition("=")
+        value = parse(text)
+        if value is None:
+            allowed = "a parameter and its value: timeout_min=60"
+            raise PflError(f"submit: {word} is not possible; allowed: {allowed}")
+        try:
+            executor.update_parameters(**{key: value})
+        except (AssertionError, NameError, ValueError) as error:
+            raise PflError(f"submit: {str(error).splitlines()[0]}") from error
+    return executor
 
 
 def rounds_done(resume: Resume | None) -> int:
@@ -228,44 +199,49 @@ def sweep_command(args: list[str]) -> None:
         SystemExit: With code 1 if a run fails, 130 or 143 after a signal.
     """
     split = args.index("--") if "--" in args else len(args)
-    parser = sweep_parser()
-    options = [word.partition("=")[0] for word in args[:split] if word.startswith("--")]
-    if unknown := [option for option in options if option not in parser.options()]:
-        suggestion = nearest(unknown[0], parser.options())
-        raise SettingsError(f"{unknown[0]}: no such option of a sweep{suggestion}; options of pfl fit come after --")
-    config = parser.parse_args(args[:split])
-    seeds = as_list(config.seeds)
-    passed = list(without_aliases([*config.passed, *args[split + 1 :]]))
-    vary = [without_alias(setting) for setting in as_list(config.vary)]
-    search = [without_alias(setting) for setting in as_list(config.search)]
     try:
-        if search and vary:
+        options = sweep_parser().parse_args(args[:split])
+    except SettingsError as error:
+        hint = "; options of pfl fit come after --, or in passed" if ": no such option" in str(error) else ""
+        raise SettingsError(f"{error}{hint}") from error
+    passed = list(without_aliases([*options.passed, *args[split + 1 :]]))
+    option = "search" if options.search else "vary"
+    try:
+        if options.search and options.vary:
             raise SettingsError("vary: leave it out with search")
-        methods = [config_file(method, "methods") for method in as_list(config.methods)]
-        out = expand_path(config.out, "out")
-        runs = list(plan(methods, vary, seeds, passed, out)) if not search else []
-        searches = searches_of(methods, search, seeds, passed, out) if search else []
-        start = submitting(as_list(config.submit), out / "submitit") if config.submit else start_here
+        methods = [config_file(method, "methods") for method in as_list(options.methods)]
+        seeds = list(dict.fromkeys(map(int, as_list(options.seeds))))
+        plan = Plan(methods, seeds, passed, expand_path(options.out, "out"))
+        varied = values_by_key(list(map(without_alias, as_list(options[option]))), option)
+        plan.check(option, varied)
+        searches = searches_of(plan, varied) if options.search else []
+        runs = [] if options.search else plan.grid(varied)
+        executor = executor_of(as_list(options.submit), plan.out / "submitit") if options.submit else None
     except PflError as error:
         raise SettingsError(str(error)) from error
-    sweep = Sweep(config.jobs, start)
+    sweep = Sweep(options.jobs, executor)
     sweep.waiting = len(runs)
     with sweep.forwarding():
-        has_results = [search.run(config.trials, max(1, sweep.jobs // len(seeds)), sweep) for search in searches]
+        has_results = [search.run(options.trials, max(1, sweep.jobs // len(seeds)), sweep) for search in searches]
         folders = sweep.execute_all(runs)
     if finished := [str(folder) for folder in folders if folder]:
-        show(f"Compare: {shlex.join(['pfl', 'compare', *finished, '--out', f'{out}/comparison'])}")
+        show(f"Compare: {shlex.join(['pfl', 'compare', *finished, '--out', f'{plan.out}/comparison'])}")
     if sweep.signal or not all([*has_results, *folders]):
         raise SystemExit(128 + sweep.signal if sweep.signal else 1)
 
 
-def searches_of(*plan: Any) -> list[Any]:
-    """The searches of ``--search``, which need a library of their own."""
+def searches_of(plan: Plan, varied: Mapping[str, Sequence[str]]) -> list[Any]:
+    """A search for each method, which needs a library of its own.
+
+    Raises:
+        PflError: If it is missing, or a search is not possible.
+    """
     try:
-        from pfl_lightning.cli.search import planned_searches
+        from pfl_lightning.cli.search import Search, space_of
     except ImportError as error:
-        raise SettingsError(f'search: needs pip install "pfl_lightning[search]" ({error})') from error
-    return planned_searches(*plan)
+        raise PflError(f'search: needs pip install "pfl_lightning[search]" ({error})') from error
+    space = space_of(varied)
+    return [Search(plan, method, space) for method in plan.methods]
 
 
 def as_list(value: Any) -> list[Any]:

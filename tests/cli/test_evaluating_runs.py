@@ -1,12 +1,12 @@
 """``pfl test RUN`` and ``pfl validate RUN``: the settings come along, and a table of all clients goes into it."""
 
-import csv
 import shutil
 from errno import EISDIR
 from os import strerror
 from pathlib import Path
 
 import pytest
+from fakes.tables import read_table
 
 from pfl_lightning.cli import main
 
@@ -26,19 +26,16 @@ def finished(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder_with_the_run(finished, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def in_a_folder_with_the_run(finished, in_an_empty_folder):
     shutil.copytree(finished, "runs")
 
 
 def rows(name: str, splits: tuple[str, ...], round_index: int) -> list[dict[str, str]]:
-    with (RUN / name).open(newline="") as file:
-        return [row for row in csv.DictReader(file) if row["split"] in splits and row["round"] == str(round_index)]
+    return [row for row in read_table(RUN / name) if row["split"] in splits and row["round"] == str(round_index)]
 
 
 def best_round() -> int:
-    with (RUN / "metrics.csv").open(newline="") as file:
-        scores = {int(row["round"]): float(row["val/finetuned/accuracy/mean"]) for row in csv.DictReader(file)}
+    scores = {int(row["round"]): float(row["val/finetuned/accuracy/mean"]) for row in read_table(RUN / "metrics.csv")}
     return max(scores, key=lambda at: (scores[at], -at))
 
 

@@ -1,11 +1,11 @@
 """The run folder is where the run says, whatever loggers the settings name."""
 
-import csv
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 import yaml
+from fakes.tables import read_table
 
 from pfl_lightning.cli import main
 from pfl_lightning.runs import loggers
@@ -76,8 +76,7 @@ class Broken(Remote):
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder_with_files_of_the_user(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def in_a_folder_with_files_of_the_user(in_an_empty_folder, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     Path("mine.py").write_text(MINE)
     for name in ("config.yaml", "clients.csv", "metrics.csv"):
@@ -113,13 +112,11 @@ def assert_the_files_of_the_user_are_theirs() -> None:
 def test_a_run_has_its_files_in_its_folder_with_any_loggers(loggers, in_run, beside, capsys):
     fit(*loggers)
     fit(*loggers, "--trainer.max_steps=3", "--ckpt_path=last")
-    found = {name.split(".")[0] if name.startswith("events") else name for name in names(RUN)}
-    assert found == OURS | in_run
+    assert {name.split(".")[0] if name.startswith("events") else name for name in names(RUN)} == OURS | in_run
     assert names() == {"mine.py", "config.yaml", "clients.csv", "metrics.csv", "runs"} | beside
     assert_the_files_of_the_user_are_theirs()
     assert names(RUN / "checkpoints") == {"last.ckpt", "previous.ckpt", "best.ckpt"}
-    with (RUN / "metrics.csv").open(newline="") as file:
-        assert [row["round"] for row in csv.DictReader(file)] == ["0", "1", "2", "3"]
+    assert [row["round"] for row in read_table(RUN / "metrics.csv")] == ["0", "1", "2", "3"]
     assert f"Run folder:     {RUN}" in capsys.readouterr().out
 
 
@@ -141,8 +138,9 @@ def test_a_profiler_writes_into_the_folder_of_the_run(logger, capsys):
 
 
 @pytest.mark.slow
-def test_what_is_drawn_goes_to_every_logger_that_takes_images(capsys):
-    fit("--trainer.logger=mine.Gallery")
+def test_a_logger_gets_settings_by_their_names_on_the_command_line_and_images_if_it_takes_them():
+    fit("--trainer.logger=mine.Gallery", "--model.lr=0.25")
+    assert (RUN / "settings.txt").read_text() == "0.25 [4] Digits"
     drawn = [line.split() for line in (RUN / "images.txt").read_text().splitlines()]
     assert [(tag, step) for tag, step, _ in drawn] == [
         ("data/partition", "0"),
@@ -150,12 +148,6 @@ def test_what_is_drawn_goes_to_every_logger_that_takes_images(capsys):
         ("test/global/error_by_samples", "2"),
     ]
     assert {shape for _, _, shape in drawn} == {"(3,)"}, "height, width and three colours"
-
-
-@pytest.mark.slow
-def test_the_settings_arrive_under_the_names_of_the_command_line(capsys):
-    fit("--trainer.logger=mine.Gallery", "--model.lr=0.25")
-    assert (RUN / "settings.txt").read_text() == "0.25 [4] Digits"
 
 
 @pytest.mark.slow
@@ -174,9 +166,6 @@ def test_without_loggers_there_are_only_settings_and_checkpoints(capsys):
     assert_the_files_of_the_user_are_theirs()
 
 
-def test_a_logger_that_cannot_be_made_leaves_nothing(capsys):
-    with pytest.raises(SystemExit) as stop:
-        fit("--trainer.logger=mine.Broken")
-    assert stop.value.code == 1
-    assert capsys.readouterr().err == "pfl: error: trainer.logger: Broken cannot be made: pip install broken\n"
-    assert not Path("runs").exists()
+def test_a_logger_that_cannot_be_made_leaves_nothing(refused):
+    line = "trainer.logger: Broken cannot be made: pip install broken"
+    assert refused("fit", *TINY, *QUICK, "--trainer.logger=mine.Broken") == (1, line)

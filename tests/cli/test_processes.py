@@ -38,8 +38,8 @@ def by_a_shell(folder: Path, *words: str) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of a module that Python runs, which imports all anew."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*PATHS, os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, "-m", *words]
-    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
-    return ended.returncode, ended.stdout, ended.stderr
+    process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    return process.returncode, process.stdout, process.stderr
 
 
 def tasks(folder: Path, *words: str) -> list[tuple[int | None, str]]:
@@ -50,8 +50,8 @@ def tasks(folder: Path, *words: str) -> list[tuple[int | None, str]]:
 
 def ending(kind: str, **options: int) -> list[str]:
     """Options for a callback of the fakes."""
-    given = [f"--trainer.callbacks.{name}={value}" for name, value in options.items()]
-    return [f"--trainer.callbacks+=fakes.endings.{kind}", *given]
+    settings = [f"--trainer.callbacks.{name}={value}" for name, value in options.items()]
+    return [f"--trainer.callbacks+=fakes.endings.{kind}", *settings]
 
 
 def run_of(folder: Path, version: int = 0) -> Path:
@@ -62,11 +62,8 @@ def assert_same(run: Path, other: Path) -> None:
     """Two runs have the same tables and the same weights, up to rounding."""
     for name in ("metrics.csv", "clients.csv"):
         pd.testing.assert_frame_equal(pd.read_csv(run / name), pd.read_csv(other / name), rtol=1e-4, atol=1e-4)
-    found, wanted = (
-        torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"] for folder in (run, other)
-    )
-    for name in wanted:
-        torch.testing.assert_close(found[name], wanted[name], rtol=1e-4, atol=1e-5)
+    states = [torch.load(folder / "checkpoints/last.ckpt", weights_only=True)["state_dict"] for folder in (run, other)]
+    torch.testing.assert_close(*states, rtol=1e-4, atol=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -118,8 +115,7 @@ def test_two_processes_of_a_machine_are_reached_from_there_alone(resumed):
     assert {*addresses} == {"0100007F"}
 
 
-def test_a_port_that_is_none_is_named_once(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_port_that_is_none_is_named_once(in_an_empty_folder, monkeypatch, capsys):
     monkeypatch.setenv("MASTER_PORT", "99999")
     monkeypatch.setattr(sys, "argv", ["pfl", *FIT, TWO])
     with pytest.raises(SystemExit, match="2"):
@@ -139,10 +135,11 @@ def test_two_processes_evaluate_a_run_and_write_one_table(resumed):
 
 
 @pytest.mark.parametrize(("rank", "start"), [(0, tasks), (1, lambda *words: [pfl(*words)])])
-def test_a_kill_of_one_process_ends_all_and_leaves_a_good_checkpoint(rank, start, straight, tmp_path, monkeypatch):
-    ended = start(tmp_path, *FIT, TWO, *NO_FIGURES, *ending("Signalled", rank=rank, rounds=3, number=signal.SIGKILL))
-    assert 0 not in [code for code, *_ in ended]
-    monkeypatch.chdir(tmp_path)
+def test_a_kill_of_one_process_ends_all_and_leaves_a_good_checkpoint(
+    rank, start, straight, in_an_empty_folder, tmp_path
+):
+    kill = ending("Signalled", rank=rank, rounds=3, number=signal.SIGKILL)
+    assert 0 not in [code for code, *_ in start(tmp_path, *FIT, TWO, *NO_FIGURES, *kill)]
     main([*FIT, *NO_FIGURES, "--ckpt_path=last", "--trainer.enable_progress_bar=false"])
     assert_same(run_of(tmp_path), straight)
 

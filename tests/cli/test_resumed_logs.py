@@ -1,11 +1,11 @@
 """What a run logs that was stopped, killed or extended is what an uninterrupted one logs, cell for cell."""
 
-import csv
 import signal
 from pathlib import Path
 
 import pytest
 import torch
+from fakes.tables import read_table
 from lightning.pytorch.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -22,11 +22,6 @@ pytestmark = [pytest.mark.usefixtures("in_an_empty_folder"), pytest.mark.slow]
 
 def fit(rounds: int, *options: str) -> None:
     main(["fit", *TINY, *FEW, f"--trainer.max_steps={rounds}", *options])
-
-
-def cells(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def shown(run: Path) -> dict[str, list[tuple[int, object]]]:
@@ -46,8 +41,8 @@ def shown(run: Path) -> dict[str, list[tuple[int, object]]]:
 def assert_logs_are_those_of_a_straight_run(rounds: int, *options: str) -> None:
     fit(rounds, *options, "--trainer.default_root_dir=straight")
     for table in ("metrics.csv", "clients.csv"):
-        assert cells(RUN / table) == cells(STRAIGHT / table)
-    assert len(cells(RUN / "metrics.csv")) > 2
+        assert read_table(RUN / table) == read_table(STRAIGHT / table)
+    assert len(read_table(RUN / "metrics.csv")) > 2
     assert shown(RUN) == shown(STRAIGHT)
     assert "test/stored/accuracy/mean" in shown(RUN)
     stopped, straight = (torch.load(run / "checkpoints/last.ckpt", weights_only=True) for run in (RUN, STRAIGHT))
@@ -89,7 +84,7 @@ def test_of_a_run_that_is_killed_in_its_first_round(monkeypatch, capsys):
         patch.setattr(EvaluateStartAndEnd, "on_train_batch_end", kill)
         with pytest.raises(Kill):
             fit(2)
-    assert [row["round"] for row in cells(RUN / "metrics.csv")] == ["0"]
+    assert [row["round"] for row in read_table(RUN / "metrics.csv")] == ["0"]
     fit(2, "--ckpt_path=last")
     assert_logs_are_those_of_a_straight_run(2)
 
@@ -110,8 +105,8 @@ def test_of_a_run_that_is_killed_between_a_checkpoint_and_the_log_of_its_round(m
         patch.setattr(TensorBoardLogger, "log_metrics", kill)
         with pytest.raises(Kill):
             fit(5, "--trainer.val_check_interval=2")
-    assert [row["round"] for row in cells(RUN / "metrics.csv")] == ["0", "1", "2", "3"]
+    assert [row["round"] for row in read_table(RUN / "metrics.csv")] == ["0", "1", "2", "3"]
     fit(5, "--trainer.val_check_interval=2", "--ckpt_path=last")
     fit(5, "--trainer.val_check_interval=2", "--trainer.default_root_dir=straight")
     for table in ("metrics.csv", "clients.csv"):
-        assert cells(RUN / table) == cells(STRAIGHT / table)
+        assert read_table(RUN / table) == read_table(STRAIGHT / table)

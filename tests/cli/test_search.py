@@ -1,18 +1,20 @@
 """Searches whose runs are not run: a trial's score is a function of its settings."""
 
-import csv
 import math
+import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
+from fakes.tables import read_table
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from pfl_lightning.callbacks import RoundCheckpoint
-from pfl_lightning.cli import main, search
-from pfl_lightning.cli.planning import PlannedRun
-from pfl_lightning.cli.search import planned_searches, space_of, word
+from pfl_lightning.cli import main, planning, search
+from pfl_lightning.cli.planning import Plan, values_by_key
+from pfl_lightning.cli.search import Search, space_of, word
 from pfl_lightning.errors import PflError
 
 SPACE = ["model.lr=log:0.001..1", "model.epochs=1,2"]
@@ -20,8 +22,7 @@ BEST = -1.5  # decimal logarithm of the best rate
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder_with_a_method(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def in_a_folder_with_a_method(in_an_empty_folder):
     Path("fedavg.yaml").write_text("model: {class_path: FedAvg}")
 
 
@@ -29,42 +30,44 @@ class Pretended:
     """Executes no run; from one on it is asked to stop, and rates above some fail, once their runs have begun."""
 
     def __init__(self, stops_at=math.inf, highest=1.0, begins=True):
-        self.signal, self.stops_at, self.highest, self.begins, self.names = 0, stops_at, highest, begins, []
+        self.signal = 0
+        self.stops_at = stops_at
+        self.highest = highest
+        self.begins = begins
+        self.names = []
 
     def execute_all(self, runs):
-        folders = []
-        for run in runs:
-            self.signal = 2 * (len(self.names) >= self.stops_at)
-            self.names.append(run.name)
-            if self.begins:
-                (run.folder / "FedAvg-Digits" / "version_0").mkdir(parents=True, exist_ok=True)
-            failed = self.signal or run.settings["model"]["init_args"]["lr"] > self.highest
-            folders.append(None if failed else run.folder)
-        return folders
+        return [self.execute(run) for run in runs]
+
+    def execute(self, run):
+        self.signal = 2 * (len(self.names) >= self.stops_at)
+        self.names.append(run.name)
+        if self.begins:
+            (run.folder / "FedAvg-Digits" / "version_0").mkdir(parents=True, exist_ok=True)
+        failed = self.signal or run.settings["model"]["init_args"]["lr"] > self.highest
+        return None if failed else run.folder
 
 
-def quickly_planned(numbers, method, values, seeds, passed, out):
-    """Runs with the few settings that these tests read."""
-    return [quick(number, method, values, seed, passed) for number, seed in zip(numbers, seeds, strict=True)]
-
-
-def quick(number, method, values, seed, passed):
-    model = {key.partition(".")[2]: yaml.safe_load(value) for key, value in values.items()}
-    options = dict(word.removeprefix("--trainer.").split("=") for word in passed)
-    settings = {
-        "seed_everything": seed,
-        "trainer": {"max_steps": 100, "default_root_dir": "runs", "enable_progress_bar": False, **options},
-        "model": {"class_path": "FedAvg", "init_args": model},
-        "data": {"class_path": "Digits", "init_args": {"root": "data"}},
+def few_settings(words, root="data"):
+    """The few settings that these tests read, quickly."""
+    parts = {"model": {}, "trainer": {"default_root_dir": "runs"}}
+    for option in words:
+        section, dot, rest = option.removeprefix("--").partition(".")
+        if dot and section in parts:
+            key, _, value = rest.partition("=")
+            parts[section][key] = yaml.safe_load(value)
+    return {
+        "seed_everything": 0,
+        "trainer": parts["trainer"],
+        "model": {"class_path": "FedAvg", "init_args": parts["model"]},
+        "data": {"class_path": "Digits", "init_args": {"root": root}},
         "checkpoint": {"monitor": None},
     }
-    called = ", ".join([Path(method).stem, *(f"{key}={value}" for key, value in model.items()), f"seed {seed}"])
-    return PlannedRun(f"{number} {called}", Path(called), [], settings)
 
 
 @pytest.fixture
 def scores(monkeypatch):
-    monkeypatch.setattr(search, "planned_runs", quickly_planned)
+    monkeypatch.setattr(planning, "settings_of", few_settings)
 
     def score(run):
         model = run.settings["model"]["init_args"]
@@ -74,19 +77,27 @@ def scores(monkeypatch):
     monkeypatch.setattr(search, "score_of", score)
 
 
-def found(trials, sweep=None, at_once=1, out="sweep", seeds=(1, 2), passed=(), space=SPACE):
+def planned(space=SPACE, seeds=(1, 2), passed=(), out="sweep"):
+    plan = Plan(["fedavg.yaml"], [*seeds], [*passed], Path(out))
+    return Search(plan, "fedavg.yaml", space_of(values_by_key(space)))
+
+
+def searched(trials, sweep=None, at_once=1, **options):
     """Whether a search is complete, and its table without interrupted trials."""
-    (each,) = planned_searches(["fedavg.yaml"], space, seeds, passed, Path(out))
-    done = each.run(trials, at_once, sweep or Pretended())
-    with (each.folder / "trials.csv").open(newline="") as file:
-        return done, [row for row in csv.DictReader(file) if row["state"] != "FAIL"]
+    search = planned(**options)
+    is_complete = search.run(trials, at_once, sweep or Pretended())
+    return is_complete, [row for row in read_table(search.folder / "trials.csv") if row["state"] != "FAIL"]
+
+
+def tried(rows):
+    return [(row["model.lr"], row["model.epochs"]) for row in rows]
 
 
 @pytest.mark.slow
 def test_the_best_settings_are_found_and_written(capsys, scores):
-    done, rows = found(25)
+    is_complete, rows = searched(25)
     best = max(rows, key=lambda row: float(row["value"]))
-    assert done
+    assert is_complete
     assert len(rows) == 25
     assert [*best][:3] == ["number", "state", "value"]
     assert abs(math.log10(float(best["model.lr"])) - BEST) < 0.15
@@ -94,87 +105,79 @@ def test_the_best_settings_are_found_and_written(capsys, scores):
     for row in rows:
         assert float(row["value"]) == pytest.approx((float(row["seed_1"]) + float(row["seed_2"])) / 2)
     settings = yaml.safe_load(Path("sweep/search/fedavg/best.yaml").read_text())
-    assert settings["model"]["init_args"]["lr"] == float(best["model.lr"])
-    assert settings["model"]["init_args"]["epochs"] == 2
+    assert settings["model"]["init_args"] == {"lr": float(best["model.lr"]), "epochs": 2}
     assert not {"seed_everything", "default_root_dir"} & {*settings, *settings["trainer"]}
-    told = capsys.readouterr().out.splitlines()[-1]
-    assert f"trial {best['number']} of sweep/search/fedavg/trials.csv" in told
-    assert "pfl fit --config sweep/search/fedavg/best.yaml" in told
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert f"trial {best['number']} of sweep/search/fedavg/trials.csv" in line
+    assert "pfl fit --config sweep/search/fedavg/best.yaml" in line
 
 
 def test_a_search_that_was_stopped_goes_on_as_if_it_had_not_been(scores, capsys):
-    tried = [[row["model.lr"], row["model.epochs"], row["seed_1"]] for row in found(12, out="straight")[1]]
-    done, _ = found(12, Pretended(stops_at=9), out="resumed")  # in the fifth trial, between its two seeds
-    assert not done
-    sweep = Pretended()
-    _, resumed = found(12, sweep, out="resumed")
-    assert [[row["model.lr"], row["model.epochs"], row["seed_1"]] for row in resumed] == tried
+    _, straight = searched(12, out="straight")
+    assert not searched(12, Pretended(stops_at=9), out="resumed")[0]  # in the fifth trial, between its two seeds
+    _, resumed = searched(12, sweep := Pretended(), out="resumed")
+    assert tried(resumed) == tried(straight)
+    assert [row["seed_1"] for row in resumed] == [row["seed_1"] for row in straight]
     assert len(sweep.names) == 2 * 8
     assert sweep.names[0].startswith("trial 5/12, fedavg, lr=")
     capsys.readouterr()
-    assert found(12, again := Pretended(), out="resumed")[1] == resumed
+    assert searched(12, again := Pretended(), out="resumed")[1] == resumed
     assert not again.names
     assert capsys.readouterr().out.startswith("Best so far: trial ")
-    assert found(13, out="resumed")[1][:12] == resumed
+    assert searched(13, out="resumed")[1][:12] == resumed
 
 
 def test_choices_alone_are_each_tried_once(scores):
     space = ["model.lr=0.01,0.03,0.1", "model.epochs=1,2"]
-    sweep = Pretended()
-    tried = [(row["model.lr"], row["model.epochs"]) for row in found(20, sweep, space=space)[1]]
-    assert sorted(tried) == [(lr, epochs) for lr in ("0.01", "0.03", "0.1") for epochs in "12"]
-    assert tried != sorted(tried)
+    combinations = tried(searched(20, sweep := Pretended(), space=space)[1])
+    assert sorted(combinations) == [(lr, epochs) for lr in ("0.01", "0.03", "0.1") for epochs in "12"]
+    assert combinations != sorted(combinations)
     assert len(sweep.names) == 2 * 6
     assert sweep.names[0].startswith("trial 1/6, fedavg, lr=")
-    found(2, space=space, out="resumed")
-    resumed = found(5, again := Pretended(), at_once=2, space=space, out="resumed")[1]
-    assert [(row["model.lr"], row["model.epochs"]) for row in resumed] == tried[:5]
+    searched(2, space=space, out="resumed")
+    searched(5, Pretended(stops_at=2), at_once=2, space=space, out="resumed")  # in the second of two trials at once
+    _, resumed = searched(5, again := Pretended(), at_once=2, space=space, out="resumed")
+    assert tried(resumed) == combinations[:5]
     assert len(again.names) == 2 * 3
 
 
 @pytest.mark.slow
 def test_clients_for_validation_are_enough_for_a_search():
-    passed = ["--data.val_fraction=0", "--data.val_clients=0.2", "--model.eval_epochs=0"]
-    (search,) = planned_searches(["fedavg.yaml"], SPACE, [1], passed, Path("sweep"))
+    search = planned(passed=["--data.val_fraction=0", "--data.val_clients=0.2", "--model.eval_epochs=0"])
     assert search.common["data"]["init_args"]["val_clients"] == 0.2
 
 
 def test_another_first_seed_tries_other_settings(scores):
-    one, other = (found(3, out=f"of-{seed}", seeds=[seed])[1] for seed in (1, 2))
-    assert [row["model.lr"] for row in one] != [row["model.lr"] for row in other]
+    assert tried(searched(3, out="1", seeds=[1])[1]) != tried(searched(3, out="2", seeds=[2])[1])
 
 
 @pytest.mark.slow
 def test_a_trial_with_a_failed_run_has_no_score_and_the_search_avoids_its_like(scores):
-    done, rows = found(30, Pretended(highest=0.01))
+    is_complete, rows = searched(30, Pretended(highest=0.01))
     failed = [row for row in rows if not row["value"]]
-    assert done
+    assert is_complete
     assert failed
-    assert {row["model.lr"] for row in failed} == {row["model.lr"] for row in rows if float(row["model.lr"]) > 0.01}
+    assert failed == [row for row in rows if float(row["model.lr"]) > 0.01]
     late = rows[20:]
     assert sum(row in failed for row in late) < len(late) / 2
 
 
 def test_a_search_without_a_score_is_not_done(scores):
-    (each,) = planned_searches(["fedavg.yaml"], SPACE, [1], [], Path("sweep"))
-    assert not each.run(2, 1, Pretended(highest=0.0))
+    assert not searched(2, Pretended(highest=0.0))[0]
     assert not Path("sweep/search/fedavg/best.yaml").exists()
 
 
 def test_a_search_whose_first_runs_do_not_begin_ends_and_can_be_started_again(scores):
-    done, rows = found(3, sweep := Pretended(highest=0.0, begins=False), at_once=2, seeds=[1])
-    assert not done
-    assert not rows
-    assert len(sweep.names) == 2
-    again = found(3, seeds=[1])
-    assert again[0]
-    assert [row["model.lr"] for row in again[1]] == [row["model.lr"] for row in found(3, out="new", seeds=[1])[1]]
+    assert searched(3, sweep := Pretended(highest=0.0, begins=False), at_once=2) == (False, [])
+    assert len(sweep.names) == 2 * 2
+    is_complete, rows = searched(3)
+    assert is_complete
+    assert tried(rows) == tried(searched(3, out="new")[1])
 
 
 def test_several_trials_can_run_at_once(scores):
-    sweep = Pretended()
-    done, rows = found(5, sweep, at_once=2)
-    assert done
+    is_complete, rows = searched(5, sweep := Pretended(), at_once=2)
+    assert is_complete
     assert [row["number"] for row in rows] == list("01234")
     assert len(sweep.names) == 10
 
@@ -192,7 +195,7 @@ def test_several_trials_can_run_at_once(scores):
     ],
 )
 def test_ranges_and_choices(setting, distribution):
-    assert space_of([setting]) == {"a": distribution}
+    assert space_of(values_by_key([setting])) == {"a": distribution}
 
 
 def test_drawn_numbers_are_short_and_within_their_range():
@@ -222,72 +225,56 @@ def test_drawn_numbers_are_short_and_within_their_range():
         ("model.lrr=0.1..1", "model.lrr: FedAvg has no such option"),
         ("seed_everything=1..9", "--seed_everything is not possible, the sweep sets it"),
         ("config=a,b", "search: config is not possible"),
-        ("model.lr=0.1..1 --vary model.epochs=1,2", "vary: not possible with search; allowed: one of them"),
+        ("model.lr=0.1..1 --vary model.epochs=1,2", "vary: leave it out with search"),
         ("model.lr=0.1..1 --trials 0", "trials: 0 is not possible"),
         (
             "model.lr=0.1..1 -- --checkpoint.monitor=test/global/accuracy/mean",
-            "checkpoint.monitor: test/global/accuracy/mean is not possible with search",
+            "checkpoint.monitor must start with val/ in a search, got test/global/accuracy/mean",
         ),
-        ("model.lr=0.1..1 -- --data.val_fraction=0", "data.val_fraction: 0 is not possible with search; allowed: more"),
+        ("model.lr=0.1..1 -- --data.val_fraction=0", "data.val_fraction must be more than 0 in a search, got 0"),
     ],
 )
-def test_what_cannot_be_searched_is_refused_before_anything_is_written(words, line, capsys):
-    with pytest.raises(SystemExit):
-        main(["sweep", "--methods", "fedavg.yaml", "--seeds", "1", "--search", *words.split()])
-    (told,) = capsys.readouterr().err.splitlines()
-    assert told.startswith(f"pfl: error: {line}")
-    assert list(map(str, Path().iterdir())) == ["fedavg.yaml"]
+def test_what_cannot_be_searched_is_refused_before_anything_is_written(words, line, refused):
+    code, error = refused("sweep", "--methods=fedavg.yaml", "--seeds=1", "--search", *words.split())
+    assert code == 2
+    assert error.startswith(line)
 
 
 @pytest.mark.parametrize(
-    "changes", [{"seeds": [1]}, {"space": ["model.lr=log:0.01..1", SPACE[1]]}, {"passed": ["--trainer.max_steps=7"]}]
+    ("changes", "line"),
+    [
+        ({"seeds": [1]}, "seeds: [1, 2] in 'sweep/search/fedavg', [1] now"),
+        ({"space": ["model.lr=log:0.01..1", SPACE[1]]}, "search.model.lr: FloatDistribution(high=1.0"),
+        ({"passed": ["--trainer.max_steps=7"]}, "trainer.max_steps: None in 'sweep/search/fedavg', 7 now"),
+        ({"root": "other"}, "data.root: data in 'sweep/search/fedavg', other now"),  # in a file
+    ],
 )
-def test_another_search_in_the_same_folder_is_refused_and_its_table_stays(changes, scores):
-    found(1)
+def test_another_search_in_the_same_folder_is_refused_and_its_table_stays(changes, line, scores, monkeypatch):
+    searched(1)
     table = Path("sweep/search/fedavg/trials.csv").read_text()
-    with pytest.raises(PflError, match=r"^search: 'sweep/search/fedavg' has .*; keep it, or choose another --out$"):
-        found(2, **changes)
+    root = changes.pop("root", "data")
+    monkeypatch.setattr(planning, "settings_of", lambda words: few_settings(words, root))
+    with pytest.raises(PflError, match=f"^{re.escape(line)}.*; keep the old value, or choose another --out$"):
+        searched(2, **changes)
     assert Path("sweep/search/fedavg/trials.csv").read_text() == table
 
 
-def test_trials_of_other_settings_in_a_file_are_not_mixed(scores, monkeypatch):
-    found(1)
-
-    def changed(*arguments):
-        runs = quickly_planned(*arguments)
-        for run in runs:
-            run.settings["data"]["init_args"]["root"] = "other"
-        return runs
-
-    monkeypatch.setattr(search, "planned_runs", changed)
-    line = "^search: data.root: 'sweep/search/fedavg' was made with data, and now there is other; keep it, or choose"
-    with pytest.raises(PflError, match=line):
-        found(2)
-
-
-def test_a_missing_library_gets_a_line(monkeypatch, capsys):
+def test_a_missing_library_gets_a_line(monkeypatch, refused):
     monkeypatch.delitem(sys.modules, "pfl_lightning.cli.search")
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(SystemExit):
-        main(["sweep", "--methods", "fedavg.yaml", "--seeds", "1", "--search", "model.lr=1,2"])
-    assert 'search: needs pip install "pfl_lightning[search]"' in capsys.readouterr().err
+    _, line = refused("sweep", "--methods=fedavg.yaml", "--seeds=1", "--search=model.lr=1,2")
+    assert line.startswith('search: needs pip install "pfl_lightning[search]"')
 
 
 def test_the_score_is_that_of_the_best_checkpoint():
-    state = {RoundCheckpoint().state_key: {"best_score": 0.75, "best_round": 3}}
-
-    class Finished:
-        def resume(self):
-            return self
-
-        content = {"callbacks": state, "monitor": "val/global/accuracy/mean"}  # noqa: RUF012
-
-    assert search.score_of(Finished()) == 0.75
-    state[RoundCheckpoint().state_key]["best_score"] = -math.inf
-    with pytest.raises(
-        PflError, match=r"^search: val/global/accuracy/mean was not logged; allowed: data with validation"
-    ):
-        search.score_of(Finished())
+    state = {"best_score": 0.75, "best_round": 3}
+    content = {"callbacks": {RoundCheckpoint().state_key: state}, "monitor": "val/global/accuracy/mean"}
+    finished = SimpleNamespace(resume=lambda: SimpleNamespace(content=content))
+    assert search.score_of(finished) == 0.75
+    state["best_score"] = -math.inf
+    line = "^search: val/global/accuracy/mean was not logged; allowed: data with validation"
+    with pytest.raises(PflError, match=line):
+        search.score_of(finished)
 
 
 @pytest.mark.slow

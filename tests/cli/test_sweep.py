@@ -1,9 +1,7 @@
 import csv
 import os
 import signal
-import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
 
@@ -12,14 +10,13 @@ from fakes.forked import Command, pfl
 
 from pfl_lightning.cli import main, search, sweep
 from pfl_lightning.cli.fit import settings_of
-from pfl_lightning.cli.planning import PlannedRun, with_method
+from pfl_lightning.cli.planning import Plan, PlannedRun, with_method
 from pfl_lightning.objects import import_object
 from pfl_lightning.runs.resume import Resume
 from pfl_lightning.settings.values import flat
 
 # imported here: within capsys, its import would close the stderr that absl has, which is pytest's
 needs_submitit = pytest.mark.skipif(import_object("submitit") is None, reason="needs the extra cluster")
-ROOT = Path(__file__).parents[2]
 DATA = """
 data: {class_path: Digits, init_args: {num_clients: 5}}
 model: {init_args: {network: {class_path: MLP, init_args: {hidden: [4]}}, lr: 0.2}}
@@ -28,24 +25,26 @@ trainer: {max_steps: 1, val_check_interval: 1, logger: {class_path: CSVLogger, i
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder_with_settings(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name, text in {
-        "data": DATA,
-        "fedavg": "model: {class_path: FedAvg}",
-        "fedrep": "model: {class_path: FedRep, init_args: {lr: 0.1}}",
-    }.items():
-        Path(f"{name}.yaml").write_text(text)
+def in_a_folder_with_settings(in_an_empty_folder):
+    Path("data.yaml").write_text(DATA)
+    Path("fedavg.yaml").write_text("model: {class_path: FedAvg}")
+    Path("fedrep.yaml").write_text("model: {class_path: FedRep, init_args: {lr: 0.1}}")
 
 
-def swept(capsys, *args: str) -> tuple[int, list[str]]:
-    """Exit code of a sweep, and what it told."""
-    code = 0
-    try:
-        main(["sweep", *args])
-    except SystemExit as stop:
-        code = stop.code
-    return code, capsys.readouterr().out.splitlines()
+@pytest.fixture
+def swept(capsys):
+    """Runs a sweep, and returns its exit code and the lines of its output."""
+
+    def run(*args: str) -> tuple[int, list[str]]:
+        code = 0
+        capsys.readouterr()
+        try:
+            main(["sweep", *args])
+        except SystemExit as stop:
+            code = stop.code
+        return code, capsys.readouterr().out.splitlines()
+
+    return run
 
 
 @pytest.fixture
@@ -74,39 +73,40 @@ def test_the_method_comes_behind_the_files_and_before_the_options(passed, expect
     assert with_method(passed.split(), "M") == expected.split()
 
 
+def fit(folder: str, rounds: int, *args: str) -> None:
+    """A run as a sweep makes it, whose seed is the last part of its folder."""
+    own = [f"--seed_everything={folder[-1]}", f"--trainer.default_root_dir={folder}", f"--trainer.max_steps={rounds}"]
+    main(["fit", "--config=data.yaml", *args, *own, "--trainer.enable_progress_bar=false"])
+
+
 @pytest.mark.slow
-def test_a_sweep_continues_skips_and_reports_and_names_what_to_compare(capsys):
+def test_a_sweep_continues_skips_and_reports_and_names_what_to_compare(swept):
     """One run is finished, and one is to be continued."""
-    for method, done in (("fedavg", 2), ("fedrep", 1)):
-        files = ["--config=data.yaml", f"--config={method}.yaml", "--trainer.enable_progress_bar=false"]
-        root = f"--trainer.default_root_dir=sweep/{method}/seed_3"
-        main(["fit", *files, "--seed_everything=3", root, f"--trainer.max_steps={done}"])
-    capsys.readouterr()
-    methods = ["--methods", "fedavg.yaml", "fedrep.yaml"]
-    command = [*methods, "--seeds", "3", "--jobs", "2", "--", "--config", "data.yaml", "--trainer.max_steps", "2"]
-    code, told = swept(capsys, *command)
+    fit("sweep/fedavg/seed_3", 2, "--config=fedavg.yaml")
+    fit("sweep/fedrep/seed_3", 1, "--config=fedrep.yaml")
+    command = ["--methods", "fedavg.yaml", "fedrep.yaml", "--seeds", "3", "--jobs", "2"]
+    code, lines = swept(*command, "--", "--config", "data.yaml", "--trainer.max_steps", "2")
     assert code == 0
-    assert "1/2 fedavg, seed 3: finished" in told
-    assert "1/2 fedavg, seed 3: starts round 1 of 2" not in told
-    assert "2/2 fedrep, seed 3: starts round 2 of 2" in told
-    assert "2/2 fedrep, seed 3: finished" in told
+    assert "1/2 fedavg, seed 3: finished" in lines
+    assert "1/2 fedavg, seed 3: starts round 1 of 2" not in lines
+    assert "2/2 fedrep, seed 3: starts round 2 of 2" in lines
+    assert "2/2 fedrep, seed 3: finished" in lines
     folders = ["sweep/fedavg/seed_3/FedAvg-Digits/version_0", "sweep/fedrep/seed_3/FedRep-Digits/version_0"]
-    assert told[-1] == f"Compare: pfl compare {' '.join(folders)} --out sweep/comparison"
+    assert lines[-1] == f"Compare: pfl compare {' '.join(folders)} --out sweep/comparison"
     assert [rounds(folder) for folder in folders] == [["0", "1", "2"]] * 2
     # the method's file wins over the data's
     assert "lr: 0.1" in Path(folders[1], "config.yaml").read_text()
 
 
 @pytest.mark.slow
-def test_a_finished_run_is_skipped_unless_its_settings_are_others(capsys):
-    same, folder = ["--config=data.yaml", "--trainer.max_steps=2"], "sweep/fedavg,hidden=[8]/seed_1"
-    own = ["--seed_everything=1", "--trainer.enable_progress_bar=false", f"--trainer.default_root_dir={folder}"]
-    main(["fit", "--config=fedavg.yaml", *same, "--model.network.hidden=[8]", *own])
-    capsys.readouterr()
-    command = ["--methods=fedavg.yaml", "--seeds=1", "--vary=model.network.hidden=[8]", "--", *same]
-    run = f"{folder}/FedAvg-Digits/version_0"
-    told = ["1/1 fedavg, hidden=[8], seed 1: finished", f"Compare: pfl compare '{run}' --out sweep/comparison"]
-    assert swept(capsys, *command, "--data.root", "elsewhere", "--model.chunk_size", "2") == (0, told)
+def test_a_finished_run_is_skipped_unless_its_settings_are_others(swept):
+    folder = "sweep/fedavg,hidden=[8]/seed_1"
+    fit(folder, 2, "--config=fedavg.yaml", "--model.network.hidden=[8]")
+    command = ["--methods=fedavg.yaml", "--seeds=1", "--vary=model.network.hidden=[8]", "--"]
+    command += ["--config=data.yaml", "--trainer.max_steps=2"]
+    compare = f"Compare: pfl compare '{folder}/FedAvg-Digits/version_0' --out sweep/comparison"
+    lines = ["1/1 fedavg, hidden=[8], seed 1: finished", compare]
+    assert swept(*command, "--data.root", "elsewhere", "--model.chunk_size", "2") == (0, lines)
     for option, line in (
         ("model.epochs=3", "model.epochs: 1 in"),
         ("model.lr=0.3", "model.lr: 0.2 in the checkpoint, 0.3 from"),
@@ -114,31 +114,32 @@ def test_a_finished_run_is_skipped_unless_its_settings_are_others(capsys):
         ("trainer.callbacks+=SparsityTracker", "trainer.callbacks.SparsityTracker"),
         ("percentile_errors.errors=true", "percentile_errors.errors: False in the finished run, True now"),
     ):
-        code, told = swept(capsys, *command, f"--{option}")
+        code, lines = swept(*command, f"--{option}")
         assert code == 1
-        assert told[0].startswith(f"1/1 fedavg, hidden=[8], seed 1: failed: {line}")
+        assert lines[0].startswith(f"1/1 fedavg, hidden=[8], seed 1: failed: {line}")
 
 
-def test_a_sweep_says_how_long_the_runs_take_that_are_still_to_start(monkeypatch, capsys):
+def test_a_sweep_says_how_long_the_runs_take_that_are_still_to_start(monkeypatch, swept):
     """One has done all of its five rounds, one three of them; each of the others takes five minutes."""
-    done, now = {"a": 5, "b": 3, "c": 0, "d": 0, "e": 0}, [0]
+    done = {"a": 5, "b": 3, "c": 0, "d": 0, "e": 0}
+    seconds = [0]
 
     def fit(_, run: PlannedRun, args: list[str]):
         done[run.name] = 5
-        now[0] += 1 if args else 300
+        seconds[0] += 1 if args else 300
 
     def resume(run: PlannedRun):
-        said = {"global_step": done[run.name], "callbacks": {}, "config": run.settings}
-        return Resume(Path(), said, run.folder) if done[run.name] else None
+        content = {"global_step": done[run.name], "callbacks": {}, "config": run.settings}
+        return Resume(Path(), content, run.folder) if done[run.name] else None
 
-    monkeypatch.setattr(sweep, "monotonic", lambda: now[0])
+    monkeypatch.setattr(sweep, "monotonic", lambda: seconds[0])
     monkeypatch.setattr(sweep.Sweep, "fit", fit)
     monkeypatch.setattr(PlannedRun, "resume", resume)
     runs = [PlannedRun(name, Path(name), [], {"trainer": {"max_steps": 5}}) for name in done]
-    monkeypatch.setattr(sweep, "plan", lambda *_: runs)
-    code, told = swept(capsys, "--methods=fedavg.yaml", "--seeds=1")
+    monkeypatch.setattr(Plan, "grid", lambda *_: runs)
+    code, lines = swept("--methods=fedavg.yaml", "--seeds=1")
     assert code == 0
-    assert told[:-1] == [
+    assert lines[:-1] == [
         "a: finished",
         "b: starts round 4 of 5",
         "b: finished",
@@ -158,78 +159,68 @@ from pfl_lightning.methods import FedAvg
 
 
 class Broken(FedAvg):
+    def __init__(self, end: str, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self.end = end
+
     def select_clients(self, batch):
-        print("pfl: note: so far", file=sys.stderr)
-        {}
+        if self.end != "never":
+            print("pfl: note: so far", file=sys.stderr)
+        if self.end == "error":
+            raise PflError("no luck")
+        if self.end == "bug":
+            raise KeyError("no luck")
+        if self.end == "exit":
+            sys.exit(3)
+        if self.end == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().select_clients(batch)
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("end", "cause"),
-    [
-        ("raise PflError('no luck')", "no luck"),
-        (
-            "raise KeyError('no luck')",
-            "broken.py, line 10, in select_clients: KeyError: 'no luck' (PFL_DEBUG=1 shows the",
-        ),
-        ("sys.exit(3)", "pfl: note: so far"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "killed by SIGKILL"),
-    ],
-)
-def test_a_run_that_fails_is_told_with_its_last_line_or_its_signal(end, cause, monkeypatch, capsys):
-    Path("broken.py").write_text(BROKEN.format(end))
+@pytest.fixture
+def broken(monkeypatch):
+    Path("broken.py").write_text(BROKEN)
     Path("broken.yaml").write_text("model: {class_path: broken.Broken}")
     monkeypatch.syspath_prepend("")
     monkeypatch.delitem(sys.modules, "broken", raising=False)
-    code, (first, last) = swept(capsys, "--methods=broken.yaml", "--seeds=3", "--", "--config=data.yaml")
-    assert (code, first) == (1, "1/1 broken, seed 3: starts round 1 of 1")
-    assert last.removeprefix("1/1 broken, seed 3: failed: ").removesuffix(" traceback)") == cause
 
 
 @pytest.mark.slow
-def test_runs_at_the_same_time_end_with_codes_of_their_own(capsys):
-    command = ["--methods", "fedavg.yaml", "fedrep.yaml", "--seeds", "1", "2", "3", "--jobs=4", "--"]
-    code, told = swept(capsys, *command, "--config=data.yaml")
-    assert code == 0
-    assert sum(line.endswith(": finished") or ": finished; " in line for line in told) == 6
-    assert not Path("sweep/fedavg/seed_1/stderr.txt").read_text()
-
-
-@pytest.mark.slow
-def test_what_is_imported_before_a_fork_starts_no_thread_and_asks_for_no_gpu():
-    code = """
-        import os, torch
-        def asked(*_): raise AssertionError("a GPU was asked for")
-        torch._C._cuda_getDeviceCount = torch._C._cuda_init = torch.cuda.device_count = torch.cuda.is_available = asked
-        import pfl_lightning.cli.fit, torch.utils.tensorboard
-        assert os.listdir("/proc/self/task") == [str(os.getpid())]
-    """
-    assert not subprocess.run([sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT).returncode
-
-
-@pytest.mark.slow
-def test_where_processes_cannot_be_forked_each_imports_the_libraries(capsys, monkeypatch):
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert swept(capsys, "--methods=fedavg.yaml", "--seeds=1", "--", "--config=data.yaml")[0] == 0
-    assert rounds("sweep/fedavg/seed_1/FedAvg-Digits/version_0") == ["0", "1"]
+def test_runs_at_the_same_time_end_each_with_its_last_line_or_its_signal(broken, swept):
+    ends = {
+        "never": "finished",
+        "error": "failed: no luck",
+        "bug": "failed: broken.py, line 18, in select_clients: KeyError: 'no luck' (PFL_DEBUG=1 shows the traceback)",
+        "exit": "failed: pfl: note: so far",
+        "kill": "failed: killed by SIGKILL",
+    }
+    command = ["--methods=broken.yaml", "--seeds=3", f"--vary=model.end={','.join(ends)}", "--jobs=4"]
+    code, lines = swept(*command, "--", "--config=data.yaml")
+    assert code == 1
+    runs = {f"{number}/5 broken, end={end}, seed 3": line for number, (end, line) in enumerate(ends.items(), start=1)}
+    assert {f"{run}: starts round 1 of 1" for run in runs} < {*lines}
+    finished, *others = (f"{run}: {line}" for run, line in runs.items())
+    assert {*others} < {*lines}
+    assert any(line.startswith(finished) for line in lines)
+    assert not Path("sweep/broken,end=never/seed_3/stderr.txt").read_text()
 
 
 @pytest.mark.parametrize(("file", "line"), [("sweep", "Not a directory"), ("sweep/fedavg/seed_3", "File exists")])
-def test_a_file_in_the_place_of_a_folder_fails_its_run_alone(file, line, capsys):
+def test_a_file_in_the_place_of_a_folder_fails_its_run_alone(file, line, swept):
     Path(file).parent.mkdir(parents=True, exist_ok=True)
     Path(file).write_text("mine")
-    code, told = swept(capsys, "--methods=fedavg.yaml", "--seeds=3", "--", "--config=data.yaml")
+    code, lines = swept("--methods=fedavg.yaml", "--seeds=3", "--", "--config=data.yaml")
     assert code == 1
-    assert told[-1].startswith("1/1 fedavg, seed 3: failed: ")
-    assert line in told[-1]
+    assert lines[-1].startswith("1/1 fedavg, seed 3: failed: ")
+    assert line in lines[-1]
     assert Path(file).read_text() == "mine"
 
 
 @pytest.mark.slow
-def test_what_varies_makes_a_grid_with_a_folder_for_every_run(planned, capsys):
+def test_what_varies_makes_a_grid_with_a_folder_for_every_run(planned, swept):
     vary = ["--vary", "model.lr=0.1,1e-3", "--vary", "model.network.hidden=[8],[4, 4]"]
-    swept(capsys, "--methods", "fedavg.yaml", "--seeds", "1", "2", *vary, "--", "--config=data.yaml", "--model.lr=0.5")
+    swept("--methods", "fedavg.yaml", "--seeds", "1", "2", *vary, "--", "--config=data.yaml", "--model.lr=0.5")
     grid = [(lr, hidden, seed) for lr in (0.1, 0.001) for hidden in ([8], [4, 4]) for seed in (1, 2)]
     assert len(planned) == len(grid)
     for number, (run, (lr, hidden, seed)) in enumerate(zip(planned, grid, strict=True), start=1):
@@ -256,20 +247,20 @@ def test_what_varies_makes_a_grid_with_a_folder_for_every_run(planned, capsys):
         ("data.root", "a/b,'c, d'", ["a/b", "c, d"], ["root=a%2Fb", "root=c,%20d"]),
     ],
 )
-def test_values_are_yaml_and_folders_are_safe(key, words, values, folders, planned, capsys):
-    swept(capsys, "--methods", "fedavg.yaml", "--seeds", "1", "--vary", f"{key}={words}", "--", "--config=data.yaml")
+def test_values_are_yaml_and_folders_are_safe(key, words, values, folders, planned, swept):
+    swept("--methods", "fedavg.yaml", "--seeds", "1", "--vary", f"{key}={words}", "--", "--config=data.yaml")
     assert [dict(flat(run.settings))[key] for run in planned] == values
     assert [run.folder.parent.name for run in planned] == [f"fedavg,{folder}" for folder in folders]
 
 
-def test_keys_that_end_alike_are_written_out(planned, capsys):
+def test_keys_that_end_alike_are_written_out(planned, swept):
     vary = ["--vary", "model.lr=0.1", "--vary", "model.server_optimizer.lr=1.0"]
-    swept(capsys, "--methods", "fedavg.yaml", "--seeds", "1", *vary)
+    swept("--methods", "fedavg.yaml", "--seeds", "1", *vary)
     assert planned[0].folder == Path("sweep/fedavg,model.lr=0.1,model.server_optimizer.lr=1.0/seed_1")
 
 
 @pytest.mark.slow
-def test_a_file_says_what_the_command_line_says(planned, capsys):
+def test_a_file_says_what_the_command_line_says(planned, swept):
     Path("experiment.yaml").write_text(
         """
         seeds: [1, 2]
@@ -281,10 +272,10 @@ def test_a_file_says_what_the_command_line_says(planned, capsys):
         """
     )
     more = ["--seeds", "5", "--vary", "model.momentum=0.9", "--"]
-    swept(capsys, "--config", "experiment.yaml", *more, "--model.epochs=2")
+    swept("--config", "experiment.yaml", *more, "--model.epochs=2")
     of_the_file, planned[:] = list(planned), []
     words = ["--methods", "fedavg.yaml", "--vary", "model.lr=0.1,0.2", "--out=a folder", *more]
-    swept(capsys, *words, "--config", "data.yaml", "--model.epochs=3", "--model.epochs=2")
+    swept(*words, "--config", "data.yaml", "--model.epochs=3", "--model.epochs=2")
     assert len(planned) == 2
     assert of_the_file == planned
 
@@ -299,9 +290,10 @@ def test_a_file_says_what_the_command_line_says(planned, capsys):
     ],
     ids=lambda value: str(value),
 )
-def test_shipped_sweeps_can_be_run_anywhere(name, few, runs, planned, capsys, monkeypatch):
+def test_shipped_sweeps_can_be_run_anywhere(name, few, runs, planned, swept, monkeypatch):
     monkeypatch.setattr(search, "score_of", lambda run: 0.5)
-    code, _ = swept(capsys, "--config", f"sweeps/{name}", *few)
+    monkeypatch.setattr(search, "has_begun", lambda folder: True)
+    code, _ = swept("--config", f"sweeps/{name}", *few)
     assert (code, len(planned)) == (0, runs)
 
 
@@ -331,7 +323,7 @@ BOTH = "--methods fedrep.yaml fedavg.yaml --seeds 1 --vary"
         (f"{GIVEN} -- --ckpt_path=last", "--ckpt_path=last is not possible, the sweep sets it"),
         # options of the sweep, and its files
         (f"{GIVEN} --jobs 0", "jobs: 0 is not possible"),
-        (f"{GIVEN} --rounds 2", "--rounds: no such option of a sweep"),
+        (f"{GIVEN} --rounds 2", "--rounds: no such option; did you mean --out?; options of pfl fit come after --"),
         (
             "--methods FedAvg --seeds 1",
             "methods: FedAvg is not possible; allowed: a file that exists, or a name such as m",
@@ -340,6 +332,7 @@ BOTH = "--methods fedrep.yaml fedavg.yaml --seeds 1 --vary"
         ("-- --help", "--seeds, --methods: a value is missing"),
         (f"{GIVEN} -- --help", "--help is not possible"),
         ("--methods fedavg.yaml", "--seeds: a value is missing"),
+        ("--methods fedavg.yaml --config empty.yaml", "seeds: a value is missing"),
         ("--methods none.yaml --seeds 1", "methods: none.yaml is not possible; allowed: a file that exists, or a name"),
         (f"{GIVEN} --config none.yaml", "config: none.yaml is not possible; allowed: a file that exists, or a name"),
         (f"{GIVEN} --config list.yaml", "config: [seeds, methods] is not possible; allowed: settings by their"),
@@ -359,12 +352,13 @@ BOTH = "--methods fedrep.yaml fedavg.yaml --seeds 1 --vary"
 def test_what_cannot_be_planned_is_refused_before_anything_starts(words, line, planned, capsys):
     Path("list.yaml").write_text("[seeds, methods]")
     Path("wrong.yaml").write_text("rounds: 3")
+    Path("empty.yaml").write_text("seeds: []")
     with pytest.raises(SystemExit) as stop:
         main(["sweep", *words.split()])
     assert stop.value.code == 2
     assert not planned
-    (told,) = capsys.readouterr().err.splitlines()
-    assert told.startswith(f"pfl: error: {line}")
+    (error,) = capsys.readouterr().err.splitlines()
+    assert error.startswith(f"pfl: error: {line}")
 
 
 def test_jobs_need_a_library(monkeypatch, capsys):
@@ -376,24 +370,21 @@ def test_jobs_need_a_library(monkeypatch, capsys):
 
 @pytest.mark.slow
 @needs_submitit
-def test_jobs_of_a_cluster_are_told_and_skipped_like_other_runs(capsys):
-    Path("broken.py").write_text(
-        "import pfl_lightning.methods\n\n\nclass Broken(pfl_lightning.methods.Local):\n    keeps = 1\n"
-    )
-    Path("broken.yaml").write_text("model: {class_path: broken.Broken}")
-    command = ["--methods", "fedavg.yaml", "broken.yaml", "--seeds=1", "--jobs=2", "--submit", "timeout_min=5"]
-    code, told = swept(capsys, *command, "--", "--config=data.yaml")
+def test_jobs_of_a_cluster_are_told_and_skipped_like_other_runs(broken, swept):
+    command = ["--methods=broken.yaml", "--seeds=1", "--jobs=2", "--submit", "timeout_min=5"]
+    passed = ["--", "--config=data.yaml"]
+    code, lines = swept(*command, "--vary=model.end=never,error", *passed)
     assert code == 1
-    assert {"1/2 fedavg, seed 1: finished"} < {*told}
-    assert rounds("sweep/fedavg/seed_1/FedAvg-Digits/version_0") == ["0", "1"]
-    assert "2/2 broken, seed 1: failed: " in "\n".join(told)
-    done = {path.name for path in Path("sweep/submitit").iterdir()}
-    assert swept(capsys, *command, "--seeds=1", "--methods=fedavg.yaml", "--", "--config=data.yaml")[0] == 0
-    assert done == {path.name for path in Path("sweep/submitit").iterdir()}, "no job for a finished run"
+    assert "2/2 broken, end=error, seed 1: failed: no luck" in lines
+    assert any(line.startswith("1/2 broken, end=never, seed 1: finished") for line in lines)
+    assert rounds("sweep/broken,end=never/seed_1/Broken-Digits/version_0") == ["0", "1"]
+    jobs = {*Path("sweep/submitit").iterdir()}
+    assert swept(*command, "--vary=model.end=never", *passed)[0] == 0
+    assert jobs == {*Path("sweep/submitit").iterdir()}, "no job for a finished run"
 
 
 @pytest.mark.slow
-def test_a_signal_lets_the_run_save_and_the_same_command_goes_on(capsys, monkeypatch):
+def test_a_signal_lets_the_run_save_and_the_same_command_goes_on(swept, monkeypatch):
     command = ["--config", "data.yaml", "--trainer.val_check_interval", "1000", "--trainer.max_steps"]
     started = Command(Path.cwd(), "sweep", "--methods=fedrep.yaml", "--seeds", "1", "2", "--", *command, "100000")
     run = Path("sweep/fedrep/seed_1/FedRep-Digits/version_0")
@@ -402,17 +393,17 @@ def test_a_signal_lets_the_run_save_and_the_same_command_goes_on(capsys, monkeyp
         assert time.monotonic() < deadline
         time.sleep(0.1)
     os.kill(started.process.pid, signal.SIGINT)
-    code, told, _ = started.end()
+    code, out, _ = started.end()
     assert code == 130
-    assert told.splitlines() == ["1/2 fedrep, seed 1: starts round 1 of 100000", "1/2 fedrep, seed 1: stopped"]
+    assert out.splitlines() == ["1/2 fedrep, seed 1: starts round 1 of 100000", "1/2 fedrep, seed 1: stopped"]
     done = int(rounds(run)[-1])
     monkeypatch.setattr(sweep.Sweep, "fit", lambda _, run, args: pfl(Path.cwd(), "fit", *run.args, *args))
-    code, told = swept(capsys, "--methods=fedrep.yaml", "--seeds=1", "--", *command, str(done + 1))
-    assert (code, told[0]) == (0, f"1/1 fedrep, seed 1: starts round {done + 1} of {done + 1}")
+    code, lines = swept("--methods=fedrep.yaml", "--seeds=1", "--", *command, str(done + 1))
+    assert (code, lines[0]) == (0, f"1/1 fedrep, seed 1: starts round {done + 1} of {done + 1}")
     assert [int(index) for index in rounds(run)] == list(range(done + 2))
 
 
-def test_a_sweep_is_planned_where_the_accelerator_of_its_runs_is_not(planned, capsys):
+def test_a_sweep_is_planned_where_the_accelerator_of_its_runs_is_not(planned, swept):
     options = ["--methods", "fedavg.yaml", "--seeds", "1", "--", "--config=data.yaml", "--trainer.accelerator=hpu"]
-    assert swept(capsys, *options)[0] == 0
+    assert swept(*options)[0] == 0
     assert planned[0].settings["trainer"]["accelerator"] == "hpu"

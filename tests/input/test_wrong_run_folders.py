@@ -14,6 +14,7 @@ from pfl_lightning.cli import main
 TINY = ["--model.network=MLP", "--model.network.hidden=[4]", "--model.eval_epochs=0", "--data.num_clients=4"]
 ROUNDS = ["--trainer.enable_progress_bar=false", "--trainer.val_check_interval=2"]
 MLFLOW = "--trainer.logger=MLFlowLogger"
+FIT = ["fit", *TINY, *ROUNDS, "--trainer.max_steps=4"]
 RUN = Path("runs/FedAvg-Digits/version_0")
 
 
@@ -32,8 +33,15 @@ def finished(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.fixture
+def run(finished) -> Path:
+    """That run, in the working folder."""
+    shutil.copytree(finished, "runs")
+    return RUN
+
+
 def fit(*options: str) -> None:
-    main(["fit", *TINY, *ROUNDS, "--trainer.max_steps=4", *options])
+    main([*FIT, *options])
 
 
 @pytest.fixture
@@ -41,7 +49,7 @@ def refusal(refused):
     """The line about a run with some options."""
 
     def of(*options: str) -> str:
-        code, line = refused("fit", *TINY, *ROUNDS, "--trainer.max_steps=4", *options)
+        code, line = refused(*FIT, *options)
         assert code == 1
         return line
 
@@ -73,11 +81,12 @@ def test_a_place_where_no_run_can_be(place, words, refusal):
     assert words in line
 
 
-def test_a_place_that_cannot_be_written(monkeypatch, refusal):
-    def refuse(path, *args, **kwargs):
-        raise PermissionError(13, "Permission denied", str(path))
+def deny(*args, **kwargs):
+    raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "mkdir", refuse)
+
+def test_a_place_that_cannot_be_written(monkeypatch, refusal):
+    monkeypatch.setattr(Path, "mkdir", deny)
     line = refusal()
     assert "trainer.default_root_dir: 'runs/FedAvg-Digits/version_0' cannot be made: Permission denied" in line
 
@@ -119,9 +128,8 @@ def a_folder(path: Path) -> None:
         (lambda run: a_folder(run / "clients.csv"), "clients.csv"),
     ],
 )
-def test_a_run_that_cannot_continue(spoil, words, finished, refusal):
-    shutil.copytree(finished, "runs")
-    spoil(RUN)
+def test_a_run_that_cannot_continue(spoil, words, run, refusal):
+    spoil(run)
     assert words in refusal("--ckpt_path=last")
 
 
@@ -137,34 +145,28 @@ def test_a_run_that_cannot_continue(spoil, words, finished, refusal):
         (lambda run: (run / ".lock").write_text("4711"), []),
     ],
 )
-def test_a_run_that_continues_with_a_word_about_its_tables(spoil, words, finished, capsys):
-    shutil.copytree(finished, "runs")
-    spoil(RUN)
+def test_a_run_that_continues_with_a_word_about_its_tables(spoil, words, run, capsys):
+    spoil(run)
     capsys.readouterr()
     fit("--ckpt_path=last")
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == bool(words)
     assert all(line.startswith("pfl: warning: ") and word in line for line in lines for word in words)
-    assert (RUN / "metrics.csv").read_text().splitlines()[-1].startswith("4,")
-    assert "max_steps: 4" in (RUN / "config.yaml").read_text()
+    assert (run / "metrics.csv").read_text().splitlines()[-1].startswith("4,")
+    assert "max_steps: 4" in (run / "config.yaml").read_text()
 
 
-def test_a_run_that_another_process_continues(finished, refusal):
-    shutil.copytree(finished, "runs")
-    with FileLock(RUN / ".lock"):
-        (RUN / ".lock").write_text("4711")
+def test_a_run_that_another_process_continues(run, refusal):
+    with FileLock(run / ".lock"):
+        (run / ".lock").write_text("4711")
         line = refusal("--ckpt_path=last")
         assert "'runs/FedAvg-Digits/version_0' is in use by process 4711; allowed: one process at a time" in line
         main(["test", *TINY, "--ckpt_path=last"])
     fit("--ckpt_path=last")
 
 
-def test_a_run_folder_that_cannot_be_written(finished, monkeypatch, refusal):
-    def refuse(*args, **kwargs):
-        raise PermissionError(13, "Permission denied")
-
-    shutil.copytree(finished, "runs")
-    monkeypatch.setattr(FileLock, "acquire", refuse)
+def test_a_run_folder_that_cannot_be_written(run, monkeypatch, refusal):
+    monkeypatch.setattr(FileLock, "acquire", deny)
     assert "'runs/FedAvg-Digits/version_0' cannot be written: Permission denied" in refusal("--ckpt_path=last")
 
 
@@ -187,8 +189,7 @@ def test_a_run_that_never_trains_leaves_nothing(options, words, refusal):
     assert words in refusal(*options)
 
 
-def test_a_run_that_does_not_continue_is_left_as_it_was(finished, refusal):
-    shutil.copytree(finished, "runs")
+def test_a_run_that_does_not_continue_is_left_as_it_was(run, refusal):
     assert "nonsense" in refusal("--trainer.accelerator=nonsense", "--ckpt_path=last")
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from pfl_lightning.cli import main
-from pfl_lightning.cli.planning import folder_name, has_begun, shown_keys, values_by_key
+from pfl_lightning.cli.planning import combinations, folder_name, has_begun, values_by_key
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
 from pfl_lightning.report import RunRecord, curves_of, read_run
@@ -43,12 +43,8 @@ class Sweep(NamedTuple):
     @property
     def names(self) -> list[str]:
         """The folders that ``pfl sweep`` makes: for each method, one for each combination of what varies."""
-        varied = values_by_key(self.varied)
-        keys = shown_keys(list(varied)).values()
-        labels = [
-            [f"{key}={value}" for key, value in zip(keys, values, strict=True)] for values in product(*varied.values())
-        ]
-        folders = [folder_name(method, label) for method, label in product(self.methods, labels)]
+        grid = combinations(values_by_key(self.varied))
+        folders = [folder_name(method, values) for method, values in product(self.methods, grid)]
         return [f"{self.folder}/{name}" if self.folder else name for name in folders]
 
     @property
@@ -58,8 +54,7 @@ class Sweep(NamedTuple):
 
     def singles(self) -> list["Sweep"]:
         """Each method with each combination of what varies, by itself."""
-        combinations = product(*self.vary.values())
-        grids = [{key: [value] for key, value in zip(self.vary, values, strict=True)} for values in combinations]
+        grids = [{key: [value] for key, value in values.items()} for values in combinations(self.vary)]
         return [self._replace(methods=[method], vary=vary) for method, vary in product(self.methods, grids)]
 
     @property
