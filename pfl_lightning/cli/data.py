@@ -70,12 +70,14 @@ def prepare(args: list[str]) -> None:
         data.prepare_data()
         train, test = data.load_checked()
         data.pretrained()
-    apart = "" if test is None else f" training and {len(test.targets):,} test"
-    counts = f"{len(train.targets):,}{apart} samples"
-    users = "" if (every := train.join(test).users) is None else f" of {len(every.unique()):,} users"
+    users = train.join(test).users
+    counts = f"{len(train.targets):,}"
+    if test is not None:
+        counts += f" training and {len(test.targets):,} test"
+    counts += " samples" if users is None else f" samples of {len(users.unique()):,} users"
     goal = "a regression" if data.regression else f"{data.num_classes} classes"
     shape = f"{data.input_kind} of the shape {list(data.input_shape)}"
-    show(f"{name} in '{getattr(data, data.files_option)}': {counts}{users}; {shape}, {goal}")
+    show(f"{name} in '{getattr(data, data.files_option)}': {counts}; {shape}, {goal}")
 
 
 class DescribeCLI(SettingsCLI):
@@ -91,12 +93,12 @@ class DescribeCLI(SettingsCLI):
     def instantiate_classes(self) -> None:
         """Build the data and the method's options, and describe the clients."""
         path = Path(self.config.figure).expanduser()
-        built = self.parser.instantiate(self.config)
-        data = built.data
+        objects = self.parser.instantiate(self.config)
+        data = objects.data
         data.setup()
         counts = data.class_counts()
         figures = {path: partition_figure(counts, type(data).__name__)}
-        if not data.new_clients and (graph := graph_figure(built.model, data)):
+        if not data.new_clients and (graph := graph_figure(objects.model, data)):
             figures[path.with_stem(f"{path.stem}_topology")] = graph
         CONSOLE.print(partition_table(counts), soft_wrap=False)
         for place, figure in figures.items():

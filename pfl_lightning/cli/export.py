@@ -19,14 +19,15 @@ def export_command(args: list[str]) -> None:
     Raises:
         PflError: If there is no such run, client or model, or the file cannot be written.
     """
-    given = export_parser().parse_args(args)
-    path = Path(given.file)
+    options = export_parser().parse_args(args)
+    path = Path(options.file)
     check_file(path)
-    run, moved = Run(given.run), {} if given.root is None else {"root": given.root}
+    run = Run(options.run)
     method = run.method()
-    module = run.client(given.client, given.model, **moved)
+    data_options = {} if options.root is None else {"root": options.root}
+    module = run.client(options.client, options.model, **data_options)
     export(module, two_inputs(method.built_for["input_shape"], method.network.takes), path)
-    show(f"Client {given.client} after round {method.accounting.clock.rounds}: {path}")
+    show(f"Client {options.client} after round {method.accounting.clock.rounds}: {path}")
 
 
 def export_parser() -> SettingsParser:

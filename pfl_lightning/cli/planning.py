@@ -143,9 +143,9 @@ class Plan(NamedTuple):
         for seed in self.seeds:
             folder = self.out / folder_name(Path(method).stem, values) / f"seed_{seed}"
             trainer = {**settings["trainer"], "default_root_dir": str(folder)}
-            own = [f"--seed_everything={seed}", f"--trainer.default_root_dir={folder}"]
+            options = [f"--seed_everything={seed}", f"--trainer.default_root_dir={folder}"]
             of_seed = {**settings, "seed_everything": seed, "trainer": trainer}
-            runs.append(PlannedRun(f"{name}, seed {seed}", folder, [*args, *own], of_seed))
+            runs.append(PlannedRun(f"{name}, seed {seed}", folder, [*args, *options], of_seed))
         return runs
 
 

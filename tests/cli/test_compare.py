@@ -87,8 +87,8 @@ def test_costs_do_not_depend_on_how_often_rounds_are_logged(tmp_path):
         main(["fit", "--model=FedAvg", *SMALL, "--trainer.max_steps=5", "--trainer.val_check_interval=2", *where])
         compare(tmp_path / f"out{every}", f"{tmp_path}/{every}/FedAvg-Digits/version_0")
     for name in ("bits", "samples"):
-        one, other = (read_table(f"{tmp_path}/out{every}/{name}_to_accuracy.csv") for every in ("1", "3"))
-        assert one == other
+        often, seldom = (read_table(f"{tmp_path}/out{every}/{name}_to_accuracy.csv") for every in ("1", "3"))
+        assert often == seldom
 
 
 @pytest.mark.slow
@@ -138,12 +138,13 @@ def test_what_the_runs_allow_is_added(runs, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_a_run_that_has_not_ended_and_counts_no_bits_is_compared_without_them_and_with_a_note(runs, tmp_path, capsys):
-    shutil.copytree(runs[0], old := tmp_path / "old")
-    metrics, config = old / "metrics.csv", old / "config.yaml"
+    run = Path(shutil.copytree(runs[0], tmp_path / "run"))
+    metrics = run / "metrics.csv"
+    config = run / "config.yaml"
     metrics.write_text(metrics.read_text().replace("bits/", "other/").replace("samples/", "more/"))
     config.write_text(config.read_text().replace("max_steps: 3", "max_steps: 9"))
-    names = compare(tmp_path / "out", str(old))
-    assert capsys.readouterr().err == f"pfl: note: '{old}' stops after round 3 of 9\n"
+    names = compare(tmp_path / "out", str(run))
+    assert capsys.readouterr().err == f"pfl: note: '{run}' stops after round 3 of 9\n"
     assert "accuracy_time.svg" in names
     assert not [name for name in names if "bits" in name or "accuracy_s" in name]
 
@@ -161,12 +162,13 @@ def test_all_files_are_there_before_the_first_line_is_printed(runs, tmp_path, mo
 
 @pytest.mark.slow
 def test_runs_without_the_loss_of_every_round_are_compared_without_their_convergence(runs, tmp_path):
-    shutil.copytree(runs[0], seldom := tmp_path / "seldom")
-    metrics, clients = seldom / "metrics.csv", seldom / "clients.csv"
+    run = Path(shutil.copytree(runs[0], tmp_path / "run"))
+    metrics = run / "metrics.csv"
+    clients = run / "clients.csv"
     rounds = read_table(metrics)
     write_rows(metrics, [*rounds, {**rounds[-1], "round": "4", "train/loss": ""}])
     text = clients.read_text()
     clients.write_text(text + "".join(f"4{line[1:]}" for line in text.splitlines(True) if line.startswith("3,")))
-    names = compare(tmp_path / "out", str(seldom))
+    names = compare(tmp_path / "out", str(run))
     assert "time_to_accuracy.csv" in names
     assert "convergence.csv" not in names

@@ -70,8 +70,8 @@ def rows():
     for library in (*names("papers/pfllib/"), *names("papers/niid_bench/")):
         yield [library, "methods/fedavg"], Path(library).name, "--data.partition.min_size=4 --model.epochs=1"
     for paper in names("papers/fedmac/"):  # of the ten classes of the tiny CIFAR-100, one has a single image
-        few = "--data.num_clients=9" if paper.endswith("cifar100") else ""
-        yield [paper, "methods/fedavg"], Path(paper).name, f"--model.epochs=1 {few}"
+        clients = "--data.num_clients=9" if paper.endswith("cifar100") else ""
+        yield [paper, "methods/fedavg"], Path(paper).name, f"--model.epochs=1 {clients}"
 
 
 ROWS = list(rows())
@@ -153,7 +153,7 @@ def test_a_search_of_rates_is_of_the_methods_that_have_tuned_files(data):
 def test_a_tuned_file_is_that_of_its_data_and_that_of_its_method_but_for_the_rate(name):
     _, data, method = name.split("/")
     tuned, *parts = (
-        yaml.safe_load(configs()[each].read_text()) for each in (name, TUNED[data][0], f"methods/{method}")
+        yaml.safe_load(configs()[file].read_text()) for file in (name, TUNED[data][0], f"methods/{method}")
     )
     dealt = [part.get("data", {}).get("init_args", {}) for part in (tuned, *parts)]
     assert dealt[0] == {**dealt[1], **TUNED[data][1], **dealt[2]}

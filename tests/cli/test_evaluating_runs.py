@@ -48,10 +48,10 @@ def test_the_newest_checkpoint_gets_what_it_got_in_training(capsys):
     assert all(after[path] == before[path] for path in after.keys() & before.keys())
     assert rows("test.csv", ("test", "val"), 3) == rows("clients.csv", ("test",), 3)
     assert len(rows("test.csv", ("test",), 3)) == 4 * 2  # clients x models
-    told = capsys.readouterr().out
-    assert "Clients' test accuracy (%) after round 3" in told
-    assert f"Checkpoint:     {RUN}/checkpoints/last.ckpt" in told
-    assert f"Each client:    {RUN}/test.csv" in told
+    out = capsys.readouterr().out
+    assert "Clients' test accuracy (%) after round 3" in out
+    assert f"Checkpoint:     {RUN}/checkpoints/last.ckpt" in out
+    assert f"Each client:    {RUN}/test.csv" in out
 
 
 def test_a_checkpoint_of_the_run_can_be_named(capsys):
@@ -97,6 +97,6 @@ def test_training_continues_from_a_run_folder(capsys):
 def test_a_table_that_cannot_be_written_gets_a_word(capsys):
     (RUN / "test.csv").mkdir()
     main(["test", str(RUN)])
-    told = capsys.readouterr()
-    assert "after round 3" in told.out
-    assert told.err == f"pfl: warning: '{RUN}/test.csv' cannot be written ({strerror(EISDIR)})\n"
+    screen = capsys.readouterr()
+    assert "after round 3" in screen.out
+    assert screen.err == f"pfl: warning: '{RUN}/test.csv' cannot be written ({strerror(EISDIR)})\n"

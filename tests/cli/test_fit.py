@@ -65,12 +65,12 @@ def state(run: str = "runs/FedRep-Digits/version_0") -> dict[str, torch.Tensor]:
     return torch.load(Path(run) / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
 
 
-def assert_same(run: str, other: str) -> None:
+def assert_same(run: str, expected: str) -> None:
     """Two runs have the same tables and the same tensors."""
     for table in ("metrics.csv", "clients.csv"):
-        assert read_table(f"{run}/{table}") == read_table(f"{other}/{table}")
-    expected = state(other)
-    assert all(torch.equal(tensor, expected[name]) for name, tensor in state(run).items())
+        assert read_table(f"{run}/{table}") == read_table(f"{expected}/{table}")
+    tensors = state(expected)
+    assert all(torch.equal(tensor, tensors[name]) for name, tensor in state(run).items())
 
 
 @pytest.mark.slow
@@ -126,11 +126,11 @@ def test_secure_sums_are_an_option_and_stay_the_same_at_a_resume(refuses):
     config = yaml.safe_load(Path("runs/FedRep-Digits/version_0/config.yaml").read_text())
     assert config["model"]["init_args"]["aggregator"]["init_args"] == {"limit": 100.0, "masks": True}
     assert [row["sums/calls"] for row in metrics()] == ["", "1.0", "2.0"]
-    for other, line in (
+    for options, line in (
         ([*secure, "--model.aggregator.limit", "50"], "model.aggregator.limit: 100.0 in the checkpoint, 50.0 now"),
         ([], "model.aggregator: "),
     ):
-        assert refuses("--trainer.max_steps=3", "--ckpt_path=last", *other).startswith(line)
+        assert refuses("--trainer.max_steps=3", "--ckpt_path=last", *options).startswith(line)
     fit("--trainer.max_steps", "3", "--ckpt_path", "last", *secure)
     assert [row["sums/calls"] for row in metrics()] == ["", "1.0", "2.0", "3.0"]
 
@@ -191,14 +191,14 @@ def shown_means(capsys, *args: str) -> dict[str, float]:
 def test_new_clients_train_new_heads_on_the_learned_body(method, refused, capsys):
     learned = [f"--model={method}", *SMALL, "--model.lr=0.1"]
     main(["fit", *learned, *NO_FIGURES, "--trainer.max_steps=30", "--trainer.val_check_interval=30"])
-    new = [*learned, "--data.new_clients=40"]
-    means = shown_means(capsys, *new)
-    assert means == shown_means(capsys, *new)
+    tested = [*learned, "--data.new_clients=40"]
+    means = shown_means(capsys, *tested)
+    assert means == shown_means(capsys, *tested)
     # 3 of 10 classes per client: a head that nobody has trained guesses among 10, a trained one knows its 3
     assert list(means) == ["finetuned"]
     assert means["finetuned"] > 70
-    assert shown_means(capsys, *new, "--data.new_head_epochs=0")["stored"] < 30
-    assert refused("fit", *new)[1].startswith("data.new_clients must be 0 to train: ")
+    assert shown_means(capsys, *tested, "--data.new_head_epochs=0")["stored"] < 30
+    assert refused("fit", *tested)[1].startswith("data.new_clients must be 0 to train: ")
 
 
 @pytest.mark.slow

@@ -38,10 +38,10 @@ def test_a_network_of_torchvision_trains_from_a_file_with_its_options(method, ca
     torch.save(weights := mobilenet_v3_small(num_classes=1000).state_dict(), "weights.pt")
     words = [f"--model={method}", "--data=CIFAR10", "--data.root=data", "--model.lr=1e-9", "--model.weight_decay=0"]
     words += ["--model.network=torchvision.models.mobilenet_v3_small", "--model.network.dropout=0.4"]
-    found = load_method(trained(*words, "--model.pretrained=weights.pt"))
-    told = "242 of the 244 tensors of MobileNetV3 are from 'weights.pt'; new: classifier.3.weight, classifier.3.bias"
-    assert told in capsys.readouterr().err
-    module = found.network.module_with(found.network.state_dict())
+    loaded = load_method(trained(*words, "--model.pretrained=weights.pt"))
+    line = "242 of the 244 tensors of MobileNetV3 are from 'weights.pt'; new: classifier.3.weight, classifier.3.bias"
+    assert line in capsys.readouterr().err
+    module = loaded.network.module_with(loaded.network.state_dict())
     assert module.classifier[2].p == 0.4
     assert module.classifier[3].out_features == 10
     for name, parameter in module.named_parameters():  # the rate is as good as zero

@@ -58,11 +58,13 @@ def run_of(folder: Path, version: int = 0) -> Path:
     return folder / "runs" / "FedRep-Digits" / f"version_{version}"
 
 
-def assert_same(run: Path, other: Path) -> None:
+def assert_same(run: Path, expected: Path) -> None:
     """Two runs have the same tables and the same weights, up to rounding."""
     for name in ("metrics.csv", "clients.csv"):
-        pd.testing.assert_frame_equal(pd.read_csv(run / name), pd.read_csv(other / name), rtol=1e-4, atol=1e-4)
-    states = [torch.load(folder / "checkpoints/last.ckpt", weights_only=True)["state_dict"] for folder in (run, other)]
+        pd.testing.assert_frame_equal(pd.read_csv(run / name), pd.read_csv(expected / name), rtol=1e-4, atol=1e-4)
+    states = [
+        torch.load(folder / "checkpoints/last.ckpt", weights_only=True)["state_dict"] for folder in (run, expected)
+    ]
     torch.testing.assert_close(*states, rtol=1e-4, atol=1e-5)
 
 

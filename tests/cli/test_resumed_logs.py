@@ -24,7 +24,7 @@ def fit(rounds: int, *options: str) -> None:
     main(["fit", *TINY, *FEW, f"--trainer.max_steps={rounds}", *options])
 
 
-def shown(run: Path) -> dict[str, list[tuple[int, object]]]:
+def logs_of(run: Path) -> dict[str, list[tuple[int, object]]]:
     """What TensorBoard shows of a run: the scalars, and the first and the last histograms.
 
     An extended run has those of its former end too, as it has the figures.
@@ -43,8 +43,8 @@ def assert_logs_are_those_of_a_straight_run(rounds: int, *options: str) -> None:
     for table in ("metrics.csv", "clients.csv"):
         assert read_table(RUN / table) == read_table(STRAIGHT / table)
     assert len(read_table(RUN / "metrics.csv")) > 2
-    assert shown(RUN) == shown(STRAIGHT)
-    assert "test/stored/accuracy/mean" in shown(RUN)
+    assert logs_of(RUN) == logs_of(STRAIGHT)
+    assert "test/stored/accuracy/mean" in logs_of(RUN)
     stopped, straight = (torch.load(run / "checkpoints/last.ckpt", weights_only=True) for run in (RUN, STRAIGHT))
     assert stopped["callbacks"]["SparsityTracker"] == straight["callbacks"]["SparsityTracker"]
     assert stopped["tables"] == straight["tables"] == {"metrics.csv": rounds, "clients.csv": rounds}

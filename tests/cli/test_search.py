@@ -280,7 +280,7 @@ def test_the_score_is_that_of_the_best_checkpoint():
 @pytest.mark.slow
 @pytest.mark.parametrize(("jobs", "at_once"), [(1, 1), (4, 2), (5, 2)])
 def test_as_many_trials_run_at_once_as_have_room_for_all_seeds(jobs, at_once, monkeypatch):
-    asked = []
-    monkeypatch.setattr(search.Search, "run", lambda _, trials, at_once, sweep: asked.append(at_once) or True)
+    calls = []
+    monkeypatch.setattr(search.Search, "run", lambda _, trials, at_once, sweep: calls.append(at_once) or True)
     main(["sweep", "--methods", "fedavg.yaml", "--seeds", "1", "2", f"--jobs={jobs}", "--search=model.lr=1,2"])
-    assert asked == [at_once]
+    assert calls == [at_once]

@@ -27,16 +27,16 @@ def places(tmp_path, monkeypatch):
 
 def fit(places: Path, *words: str) -> None:
     """Train in a process that must end."""
-    own = {"HOME": str(places / "home"), "TMPDIR": str(places / "tmp")}
-    code, _, err = pfl(places / "work", "fit", *TINY, *QUICK, *BOTH, *words, **own)
+    environment = {"HOME": str(places / "home"), "TMPDIR": str(places / "tmp")}
+    code, _, err = pfl(places / "work", "fit", *TINY, *QUICK, *BOTH, *words, **environment)
     assert code == 0, err
 
 
 def files_of(places: Path) -> set[Path]:
     """All files that are not the run's, but for torch's own and matplotlib's."""
-    found = {path.relative_to(places) for path in places.rglob("*") if path.is_file()}
+    paths = {path.relative_to(places) for path in places.rglob("*") if path.is_file()}
     theirs = ("tmp/torchinductor", "home/.cache/matplotlib", "home/.config/matplotlib", "tmp/matplotlib")
-    return {path for path in found if not str(path).startswith(theirs) and not path.is_relative_to("work" / RUN)}
+    return {path for path in paths if not str(path).startswith(theirs) and not path.is_relative_to("work" / RUN)}
 
 
 def points(run: Path) -> list[tuple[str, int, float]]:
@@ -49,7 +49,8 @@ def points(run: Path) -> list[tuple[str, int, float]]:
 
 @pytest.mark.slow
 def test_a_run_with_wandb_and_mlflow_stays_in_its_folder_and_continues_there(places):
-    run, before = places / "work" / RUN, files_of(places)
+    run = places / "work" / RUN
+    before = files_of(places)
     fit(places, "--trainer.max_steps=3")
     first = yaml.safe_load((run / "loggers.yaml").read_text())
     fit(places, "--trainer.max_steps=4", "--ckpt_path=last")

@@ -29,9 +29,9 @@ def run(in_an_empty_folder, trained):
 def compared(run, monkeypatch, capsys):
     """Compares the run without pictures, and returns its stderr."""
 
-    def compare(*others):
+    def compare(*runs):
         capsys.readouterr()
-        main(["compare", "run", *others])
+        main(["compare", "run", *runs])
         assert Path("comparison/final.md").is_file()
         return capsys.readouterr().err
 

@@ -35,14 +35,6 @@ def beside_the_run(in_an_empty_folder, finished):
     Path("file.ckpt").write_text("no checkpoint")
 
 
-def changed(**settings: object) -> None:
-    """Change entries of the settings in the run's checkpoint."""
-    path = Path(RUN, "checkpoints/last.ckpt")
-    content = torch.load(path, weights_only=True)
-    content["config"] |= settings
-    torch.save(content, path)
-
-
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -132,6 +124,9 @@ def test_what_python_cannot_do(wrong, line, refusal):
 
 
 def test_an_error_in_the_settings_of_a_run_names_it(refused):
-    changed(model={"class_path": "elsewhere.Mine", "init_args": {}})
+    path = Path(RUN, "checkpoints/last.ckpt")
+    checkpoint = torch.load(path, weights_only=True)
+    checkpoint["config"]["model"] = {"class_path": "elsewhere.Mine", "init_args": {}}
+    torch.save(checkpoint, path)
     _, line = refused("test", RUN)
     assert line.startswith("model: elsewhere.Mine is not possible: ")
