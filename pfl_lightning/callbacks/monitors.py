@@ -87,7 +87,7 @@ class CheckMonitors(pl.Callback):
             mode = getattr(callback, "mode", None)
             if monitor.startswith("val/") and mode in ("min", "max") and mode != expected:  # min is Lightning's default
                 problem = f"must be {expected} for {monitor}, of which {better} is better, got {mode}"
-                raise PflError(f"trainer.callbacks.mode: {problem}")
+                raise PflError(f"trainer.callbacks.mode {problem}")
         self.checked = True
 
 
