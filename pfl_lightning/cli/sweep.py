@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from statistics import mean
+from tempfile import TemporaryDirectory
 from threading import Lock
 from time import monotonic
 from typing import Any
@@ -167,17 +168,20 @@ def executor_of(words: Sequence[str], folder: Path) -> Any:
         from submitit import AutoExecutor
     except ImportError as error:
         raise PflError(f'submit: needs pip install "pfl_lightning[cluster]" ({error})') from error
-    executor = AutoExecutor(folder)
+    parameters = {}
     for word in words:
         key, _, text = word.partition("=")
-        value = parse(text)
-        if value is None:
+        parameters[key] = parse(text)
+        if parameters[key] is None:
             allowed = "a parameter and its value: timeout_min=60"
             raise PflError(f"submit: {word} is not possible; allowed: {allowed}")
-        try:
-            executor.update_parameters(**{key: value})
-        except (AssertionError, NameError, ValueError) as error:
-            raise PflError(f"submit: {str(error).splitlines()[0]}") from error
+    try:
+        with TemporaryDirectory() as trial:  # a refused command leaves nothing behind
+            AutoExecutor(trial).update_parameters(**parameters)
+    except (AssertionError, NameError, ValueError) as error:
+        raise PflError(f"submit: {str(error).splitlines()[0]}") from error
+    executor = AutoExecutor(folder)
+    executor.update_parameters(**parameters)
     return executor
 
 

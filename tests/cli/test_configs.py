@@ -1,16 +1,16 @@
 """Every settings file that comes with the package, through the real command line."""
 
-import csv
 import inspect
 from pathlib import Path
 
 import fakes
 import pytest
 import yaml
+from fakes.tables import read_table
 
 from pfl_lightning import methods, models
 from pfl_lightning.cli import main
-from pfl_lightning.settings.parser import options_of
+from pfl_lightning.settings.registry import options_of
 from pfl_lightning.settings.shipped_files import configs
 
 SMALL = "--model.network=MLP --model.network.hidden=[8,8] --data.num_clients=8 --data.max_samples=20"
@@ -97,19 +97,14 @@ def test_every_file_runs(files, data, options, capsys):
     assert "after round 1" in capsys.readouterr().out
     if is_logged:
         (run,) = Path("runs").glob("*/version_0")
-        *_, last = read(run / "metrics.csv")
+        *_, last = read_table(run / "metrics.csv")
         assert all(last[tag] for tag in LOGGED[paper])
         assert last["time/total"] == "1.0" or paper != "deprl"
     if paper == "fedmac":
-        final = [row for row in read(run / "clients.csv") if row["round"] == "1"]
+        final = [row for row in read_table(run / "clients.csv") if row["round"] == "1"]
         assert {(row["split"], row["model"]) for row in final} == {("test", "global")}
         tested = sum(int(row["samples"]) for row in final)
         assert tested == pytest.approx(FEDMAC_TESTED[data or "synthetic"], abs=len(final) / 2)
-
-
-def read(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 @pytest.mark.slow
@@ -186,7 +181,7 @@ def test_every_data_config_runs_fedavg_on_the_real_files(name, real_data, capsys
     words = [f"--config=data/{name}", f"--data.root={real_data / name}", "--trainer.max_steps=1", *options]
     main(["fit", *words, "--model.eval_epochs=0", "--data.max_samples=20"])
     (metrics,) = Path("runs").glob("FedAvg-*/version_0/metrics.csv")
-    first, last = read(metrics)
+    first, last = read_table(metrics)
     assert 0 <= float(first["test/global/accuracy/mean"]) <= 1
     assert 0 <= float(last["test/global/accuracy/mean"]) <= 1
     assert float(last["train/loss"]) > 0
@@ -198,4 +193,4 @@ def test_every_data_config_runs_on_the_real_files(name, real_data, capsys):
     linear = ["--model=Local", "--model.network=LogisticRegression", "--trainer.max_steps=2"]
     main(["fit", f"--config=data/{name}", f"--data.root={real_data / name}", *linear])
     (metrics,) = Path("runs").glob("*/version_0/metrics.csv")
-    assert float(read(metrics)[-1]["test/stored/accuracy/mean"]) > 0.25
+    assert float(read_table(metrics)[-1]["test/stored/accuracy/mean"]) > 0.25
