@@ -113,20 +113,10 @@ def _classes(paths: Iterable[Path]) -> Classes:
 
 
 def _is_kind(node: ast.ClassDef, kind: Kind, classes: Classes) -> bool:
-    """Whether a class inherits from the base of a kind, and leaves no function of its bases to its subclasses."""
-    bases = _bases(node, classes)
-    if not ({kind.base, *OTHER_BASES.get(kind.base, ())} & {*bases}):
-        return False
-    body = [*node.body, *(member for base in bases if base in classes for member in classes[base].body)]
-    abstract = {member.name for member in body if _is_abstract(member)}  # type: ignore[attr-defined]
-    implemented = {member.name for member in body if isinstance(member, ast.FunctionDef) and not _is_abstract(member)}
-    declared = {_last(member.target) for member in body if isinstance(member, ast.AnnAssign)}
-    return abstract <= implemented | declared
-
-
-def _is_abstract(member: ast.stmt) -> bool:
-    """Whether a member of a class is an abstract function."""
-    return isinstance(member, ast.FunctionDef) and "abstractmethod" in map(_last, member.decorator_list)
+    """Whether a class inherits from the base of a kind, and leaves no function to its subclasses."""
+    functions = [member for member in node.body if isinstance(member, ast.FunctionDef)]
+    is_abstract = any("abstractmethod" in map(_last, function.decorator_list) for function in functions)
+    return not is_abstract and bool({kind.base, *OTHER_BASES.get(kind.base, ())} & {*_bases(node, classes)})
 
 
 def _bases(node: ast.ClassDef, classes: Classes) -> list[str]:

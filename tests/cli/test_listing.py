@@ -73,8 +73,8 @@ class Other: ...
 
 def test_a_class_that_leaves_a_function_to_its_subclasses_is_not_listed(capsys):
     Path("mine.py").write_text(
-        "from pfl_lightning.data import Partition\nclass Half(Partition): ...\n"
-        "class Whole(Half):\n    'All.'\n    def split(self): ...\n"
+        "from abc import abstractmethod\nfrom pfl_lightning.data import Partition\nclass Half(Partition):\n"
+        "    @abstractmethod\n    def split(self): ...\nclass Whole(Half):\n    'All.'\n    def split(self): ...\n"
     )
     assert [name for name in listed("partitions", capsys) if "." in name] == ["mine.Whole"]
 
