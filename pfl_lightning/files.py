@@ -1,4 +1,4 @@
-"""Files of tensors that are complete on disk, or seen not to be."""
+"""Files that are complete on disk, or seen not to be."""
 
 import os
 import shutil

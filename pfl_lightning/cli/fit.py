@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,34 +14,11 @@ from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError, SettingsError
 from pfl_lightning.methods import Method
 from pfl_lightning.runs.resume import Resume, find_resume, runs_folder, settings_along
-from pfl_lightning.runs.run_settings import add_run_settings, parts_of, plain_settings
+from pfl_lightning.runs.run_settings import add_run_settings, parts_of, plain_settings, without_aliases
 from pfl_lightning.runs.session import Command, Session
 from pfl_lightning.runs.trainer_options import refuse_several_processes
 from pfl_lightning.settings.parser import SettingsParser, strict_parsing
 from pfl_lightning.settings.shipped_files import check_seed
-
-ALIASES = {  # short names for options: each means exactly one, with the same values
-    "method": "model",
-    "dataset": "data",
-    "rounds": "trainer.max_steps",
-    "clients": "data.num_clients",
-    "lr": "model.lr",
-    "epochs": "model.epochs",
-    "batch_size": "model.batch_size",
-    "seed": "seed_everything",
-}
-
-
-def without_alias(setting: str) -> str:
-    """A setting with its value under its full name: ``model.lr=0.1`` for ``lr=0.1``."""
-    name, equals, value = setting.partition("=")
-    return f"{ALIASES.get(name, name)}{equals}{value}"
-
-
-def without_aliases(words: Iterable[str]) -> Iterator[str]:
-    """The words of a command line with the options that aliases stand for."""
-    for word in map(str, words):
-        yield f"--{without_alias(word[2:])}" if word.startswith("--") else word
 
 
 class RunParser(SettingsParser, LightningArgumentParser):

@@ -14,7 +14,7 @@ from pfl_lightning.cli.fit import settings_of
 from pfl_lightning.errors import PflError
 from pfl_lightning.runs.resume import Resume, find_resume, refuse_changes
 from pfl_lightning.settings.parser import load_settings
-from pfl_lightning.settings.shipped_files import FLAGS
+from pfl_lightning.settings.shipped_files import CONFIG_FLAGS
 from pfl_lightning.settings.values import SAME_NUMBERS, Settings, changes, flat, named_callbacks, outermost
 
 # set by the sweep itself; the seed of the data set follows the other
@@ -201,6 +201,6 @@ def with_method(passed: Sequence[str], method: str) -> list[str]:
     end = 0
     for index, word in enumerate(passed, start=1):
         flag, has_value, _ = word.partition("=")
-        if flag in FLAGS:
+        if flag in CONFIG_FLAGS:
             end = index if has_value else index + 1
     return [*passed[:end], "--config", method, *passed[end:]]

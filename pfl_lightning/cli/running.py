@@ -7,7 +7,7 @@ from typing import Any
 
 from pfl_lightning.cli.console import debugging, say, say_once, silence_lightning
 from pfl_lightning.errors import PflError, SettingsError, cause_of, is_out_of_memory, one_line
-from pfl_lightning.settings.messages import MORE, blame, explain
+from pfl_lightning.settings.messages import TRACEBACK_HINT, blame, explain
 from pfl_lightning.settings.parser import strict_parsing
 
 EXPECTED = PflError, ValueError, OSError, ModuleNotFoundError, MemoryError, RuntimeError
@@ -60,8 +60,8 @@ def reason(error: Exception) -> str:
     if cause := cause_of(error):
         return str(cause)
     if is_out_of_memory(error):
-        return f"not enough memory: {one_line(error)}; try fewer clients or a smaller network {MORE}"
-    return blame(error) or f"{explain(str(error))} {MORE}"
+        return f"not enough memory: {one_line(error)}; try fewer clients or a smaller network {TRACEBACK_HINT}"
+    return blame(error) or f"{explain(str(error))} {TRACEBACK_HINT}"
 
 
 def _rank_prefix() -> str:

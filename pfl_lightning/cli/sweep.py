@@ -17,10 +17,10 @@ from typing import Any
 
 from pfl_lightning.bounds import PositiveInt, Seed
 from pfl_lightning.cli.console import show
-from pfl_lightning.cli.fit import without_alias, without_aliases
 from pfl_lightning.cli.planning import Plan, PlannedRun, parse, values_by_key
 from pfl_lightning.errors import PflError, SettingsError
 from pfl_lightning.runs.resume import Resume, expand_path, has_stopped
+from pfl_lightning.runs.run_settings import without_alias, without_aliases
 from pfl_lightning.settings.parser import SettingsParser
 from pfl_lightning.settings.shipped_files import config_file
 

@@ -1,4 +1,4 @@
-"""Run folders: where a run is stored, which checkpoint it resumes from, and which settings may change then."""
+"""Checkpoints by name: what a run resumes from or is evaluated with, and which settings may change then."""
 
 import os
 import re

@@ -1,6 +1,6 @@
 """The settings of a run, and the objects that they make: words go through here once, on their way to a ``Session``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from inspect import Parameter
 from typing import Any, NamedTuple
@@ -20,6 +20,16 @@ from pfl_lightning.settings.parser import SettingsParser, strict_parsing
 from pfl_lightning.settings.shipped_files import check_seed
 from pfl_lightning.settings.values import Settings
 
+ALIASES = {  # short names for options: each means exactly one, with the same values
+    "method": "model",
+    "dataset": "data",
+    "rounds": "trainer.max_steps",
+    "clients": "data.num_clients",
+    "lr": "model.lr",
+    "epochs": "model.epochs",
+    "batch_size": "model.batch_size",
+    "seed": "seed_everything",
+}
 TRAINER_DEFAULTS: dict[str, Any] = {
     "max_steps": 100,
     "max_epochs": -1,
@@ -54,6 +64,18 @@ class RunParts(NamedTuple):
     checkpoint: RoundCheckpoint
     percentile_errors: PercentileErrors
     trainer: dict[str, Any]
+
+
+def without_alias(setting: str) -> str:
+    """A setting with its value under its full name: ``model.lr=0.1`` for ``lr=0.1``."""
+    name, equals, value = setting.partition("=")
+    return f"{ALIASES.get(name, name)}{equals}{value}"
+
+
+def without_aliases(words: Iterable[str]) -> Iterator[str]:
+    """The words of a command line with the options that aliases stand for."""
+    for word in map(str, words):
+        yield f"--{without_alias(word[2:])}" if word.startswith("--") else word
 
 
 def add_run_settings(parser: ArgumentParser) -> None:
@@ -101,6 +123,7 @@ def parse_words(words: Sequence[str]) -> dict[str, Any]:
     Raises:
         PflError: If they are wrong.
     """
+    words = list(without_aliases(words))
     parser = run_parser()
     parser.add_argument("--config", action="config")
     parsed = parser.parse_args(words)

@@ -51,9 +51,9 @@ _WORDS = {
 }
 _BESIDE_CLASSES = {"null", "a list", "true or false"}  # what options that take classes may take, too
 _NETWORKS = "the import path of a torch module, or of a function of yours or torchvision's annotated to return one"
-_OWN = {"network": [_NETWORKS]}
+_ALSO_ALLOWED = {"network": [_NETWORKS]}
 _LOGGERS = "CSVLogger", "MLFlowLogger", "TensorBoardLogger", "WandbLogger"
-MORE = "(PFL_DEBUG=1 shows the traceback)"
+TRACEBACK_HINT = "(PFL_DEBUG=1 shows the traceback)"
 
 
 def explain(message: str, options: Iterable[str] = ()) -> str:
@@ -89,7 +89,7 @@ def explain(message: str, options: Iterable[str] = ()) -> str:
 
 
 def blame(error: BaseException | None) -> str:
-    """Where a file of the user's own has raised an error, or what it was caused by, or called what has.
+    """The line of a user's file that has raised an error or a cause of it, or called what has.
 
     Returns:
         File, line and error, such as ``my_method.py, line 12, in local: KeyError: 'x'``; empty if no such file did.
@@ -105,7 +105,7 @@ def blame(error: BaseException | None) -> str:
             where = "" if function == "<module>" else f", in {function}"
             kind = "" if isinstance(cause, ImportError) else f"{type(cause).__name__}: "
             message = cause.msg if isinstance(cause, SyntaxError) else one_line(cause)
-            return f"{shown_path}, line {line}{where}: {kind}{message} {MORE}"
+            return f"{shown_path}, line {line}{where}: {kind}{message} {TRACEBACK_HINT}"
     return ""
 
 
@@ -152,7 +152,7 @@ def _wrong_class(key: str, value: str, allowed: list[str], reason: str) -> str:
     """What is wrong with an option that takes a class, and perhaps other values."""
     option = key.rpartition(".")[2]
     names = sorted(choices().get(option, _LOGGERS if option == "logger" else ()))
-    lists = [", ".join(names) or "the import path of a class", *allowed, *_OWN.get(option, ())]
+    lists = [", ".join(names) or "the import path of a class", *allowed, *_ALSO_ALLOWED.get(option, ())]
     if not value:
         return f"{key}: a class is missing, which comes first; allowed: {', or '.join(lists)}"
     file = f"methods/{value.lower()}"

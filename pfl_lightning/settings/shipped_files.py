@@ -8,7 +8,7 @@ import yaml
 
 from pfl_lightning.errors import SettingsError
 
-FLAGS = "-c", "--config"
+CONFIG_FLAGS = "-c", "--config"
 
 _PACKAGE = Path(__file__).parent.parent
 _FOLDERS = _PACKAGE / "configs", _PACKAGE.parent / "configs"  # of an installed package, and of a checkout
@@ -61,10 +61,10 @@ def with_config_files(words: Iterable[str]) -> Iterator[str]:
     previous = ""
     for word in words:
         option, equals, value = word.partition("=")
-        if option in FLAGS and equals:
+        if option in CONFIG_FLAGS and equals:
             yield f"{option}={config_file(value)}"
         else:
-            yield config_file(word) if previous in FLAGS else word
+            yield config_file(word) if previous in CONFIG_FLAGS else word
         previous = word
 
 

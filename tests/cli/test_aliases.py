@@ -1,7 +1,8 @@
 import pytest
 
 from pfl_lightning.cli import main, sweep
-from pfl_lightning.cli.fit import settings_of, without_aliases
+from pfl_lightning.cli.fit import settings_of
+from pfl_lightning.runs.run_settings import without_aliases
 
 WORDS = ["--method", "FedRep", "--rounds=7", "--clients", "8", "--lr", "0.3", "--seed=5", "--epochs", "2"]
 

@@ -6,8 +6,9 @@ import pytest
 import yaml
 
 from pfl_lightning.cli import main
-from pfl_lightning.cli.fit import ALIASES, settings_of
+from pfl_lightning.cli.fit import settings_of
 from pfl_lightning.cli.main import COMMANDS, help_text
+from pfl_lightning.runs.run_settings import ALIASES
 from pfl_lightning.settings.values import class_name, flat
 
 QUICK = [

@@ -113,7 +113,8 @@ def test_sweeps_take_names_for_methods_data_and_themselves(monkeypatch):
 
 
 def test_python_takes_names_too():
-    assert Experiment.from_settings("quickstart", "--model.lr=0.3").settings["model"]["init_args"]["lr"] == 0.3
+    for option in ("--model.lr=0.3", "--lr=0.3"):
+        assert Experiment.from_settings("quickstart", option).settings["model"]["init_args"]["lr"] == 0.3
     with pytest.raises(PflError, match=r"^config: quikstart is not possible; .* such as quickstart$"):
         Experiment.from_settings("quikstart")
 
