@@ -16,7 +16,7 @@ from reproduction.pictures import COMMUNICATION_TIMES
 
 from pfl_lightning.report import save_figure, time_figure
 from pfl_lightning.report.compare_figures import cost_figure
-from pfl_lightning.report.costs import ROUNDS
+from pfl_lightning.report.measures import ROUNDS
 from pfl_lightning.report.tables import markdown
 
 ROOT = Path(__file__).parents[1]

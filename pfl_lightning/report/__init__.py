@@ -1,19 +1,19 @@
 """Tables and figures; knows neither methods nor training."""
 
 from pfl_lightning.report.choice import Choice, can_choose, choice_of, choice_tables
+from pfl_lightning.report.client_figures import scatter_figure
 from pfl_lightning.report.compare_curves import Curve, curves_of
 from pfl_lightning.report.compare_figures import time_figure
 from pfl_lightning.report.compare_runs import RunRecord, check_same_data, read_run
 from pfl_lightning.report.compare_tables import tables_of
 from pfl_lightning.report.drawing import save_figure
-from pfl_lightning.report.figures.heat_maps import cosine_figure, density_figure
-from pfl_lightning.report.figures.partition import partition_card, partition_figure, partition_table
-from pfl_lightning.report.figures.scatter import scatter_figure
-from pfl_lightning.report.figures.topology import neighbours_figure, topology_figure
 from pfl_lightning.report.frames import clients, results
+from pfl_lightning.report.heat_maps import cosine_figure, density_figure
+from pfl_lightning.report.measures import common_seeds
+from pfl_lightning.report.partition import partition_card, partition_figure, partition_table
 from pfl_lightning.report.pictures import Format, has_pictures, pictures_of, write_pictures
 from pfl_lightning.report.tables import write_csv
-from pfl_lightning.report.tails import common_seeds
+from pfl_lightning.report.topology import neighbours_figure, topology_figure
 
 __all__ = [
     "Choice",

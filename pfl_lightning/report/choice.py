@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pfl_lightning.report.compare_curves import Curves
+from pfl_lightning.report.measures import TEST, common_seeds, reference_of
 from pfl_lightning.report.run_files import Clients, Floats, Ints
 from pfl_lightning.report.tables import OVER_SEEDS, Table, over_seeds, seeds_markdown
-from pfl_lightning.report.tails import TEST, common_seeds, reference_of
 from pfl_lightning.score_kind import ScoreKind
 
 OWN = "clients' own choice"
@@ -43,7 +43,7 @@ class Choice:
     @property
     def left_out(self) -> list[int]:
         """Seeds that only some of the curves have."""
-        return sorted({run.seed for curve in self.curves for run in curve.runs} - set(self.seeds))
+        return sorted({seed for curve in self.curves for seed in curve.seeds} - set(self.seeds))
 
     @property
     def outcomes(self) -> dict[str, Floats]:
@@ -62,10 +62,13 @@ class Choice:
         members = {f"{low}-{high}": (low <= percentiles) & (percentiles < high) for low, high in pairwise(EDGES)}
         return {name: inside for name, inside in members.items() if inside.any()}
 
-    def shares(self, group: NDArray[np.bool_]) -> Floats:
-        """Share of the clients of a group that pick each curve, ``[curves, seeds]``."""
-        picked = self.picks == np.arange(len(self.curves))[:, None, None]
-        return np.asarray((picked & group).sum(2) / group.sum(1))
+    @property
+    def shares(self) -> list[dict[str, Floats]]:
+        """By curve and group, the share of the group's clients that pick the curve, ``[seeds]``."""
+        return [
+            {name: ((self.picks == index) & group).sum(1) / group.sum(1) for name, group in self.groups.items()}
+            for index in range(len(self.curves))
+        ]
 
 
 def can_choose(curves: Curves) -> bool:
@@ -103,15 +106,12 @@ def choice_tables(choice: Choice) -> tuple[Table, Table]:
         of the clients of each group that pick each curve.
     """
     score_kind = choice.curves[0].score_kind
-    reference = reference_of(choice.curves).label
     errors = [
         {"method": label, "seeds": len(seeds)} | over_seeds({name: map(TEST[name], seeds) for name in SHOWN})
         for label, seeds in choice.outcomes.items()
     ]
-    shares = {name: choice.shares(group) for name, group in choice.groups.items()}
     picks = [
-        {"method": curve.label} | over_seeds({name: share[index] for name, share in shares.items()})
-        for index, curve in enumerate(choice.curves)
+        {"method": curve.label} | over_seeds(shares) for curve, shares in zip(choice.curves, choice.shares, strict=True)
     ]
     errors_title = (
         f"Clients' test {score_kind.error_label} if each picks the model with the smallest loss on its "
@@ -119,13 +119,13 @@ def choice_tables(choice: Choice) -> tuple[Table, Table]:
     )
     picks_title = (
         f"Who picks which model{SHARE.unit}, by the percentile of the client's {score_kind.error_name} under "
-        f"{reference}, {OVER_SEEDS}"
+        f"{reference_of(choice.curves).label}, {OVER_SEEDS}"
     )
     left_out = ", ".join(map(str, choice.left_out))
     note = f"\nSeeds that not all curves have are left out: {left_out}\n" if left_out else ""
     return (
         Table("choice", errors, seeds_markdown(errors_title, errors, SHOWN, score_kind) + note),
-        Table("choice_groups", picks, seeds_markdown(picks_title, picks, shares, SHARE) + note),
+        Table("choice_groups", picks, seeds_markdown(picks_title, picks, choice.groups, SHARE) + note),
     )
 
 

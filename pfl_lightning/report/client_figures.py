@@ -1,24 +1,72 @@
-"""Figures of the clients' final results: histograms, numbers of samples, the tail, and what clients choose."""
+"""Figures of the clients' results: histograms, numbers of samples, the tail, and what clients choose."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from pfl_lightning.report.choice import Choice
 from pfl_lightning.report.compare_curves import Curve, Curves
-from pfl_lightning.report.drawing import Panel, Style, curves_figure, draw_band, grid, styles_of
-from pfl_lightning.report.figures.scatter import scatter_axes
+from pfl_lightning.report.drawing import CARD, CARD_SIZE, COLORS, Panel, Style, bands, curves_figure, grid, styles_of
+from pfl_lightning.report.measures import TEST, evaluate_training, reference_of
 from pfl_lightning.report.run_files import Floats, Ints
-from pfl_lightning.report.tails import TEST, evaluate_training, reference_of
+from pfl_lightning.score_kind import ScoreKind
 
 BINS = 20  # of a histogram
+CROWD = 300  # clients; of more, the points are smaller and paler
 
 
-Values = list[tuple[Ints, Floats, str]]
-"""Of each curve, the clients' numbers of samples of a split, their errors in the unit of the axis, and its colour."""
+def scatter_figure(samples: Ints, scores: Floats, score_kind: ScoreKind, split: str) -> Figure:
+    """The errors, or losses, of the clients of a run against their numbers of samples.
+
+    Args:
+        samples: Number of samples of each client, ``[clients]``.
+        scores: Score of each client, ``[clients]``.
+        score_kind: What clients are evaluated by.
+        split: Name of the split, such as ``test``.
+    """
+    with rc_context(CARD):
+        figure = Figure(figsize=CARD_SIZE, layout="constrained")
+        axes = figure.subplots()
+        scatter_axes(axes, samples, score_kind.scale * score_kind.errors(scores))
+        axes.set(xlabel=f"{split} samples of a client", ylabel=f"{split} {score_kind.error_label}")
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, borderaxespad=0, columnspacing=1)
+    return figure
+
+
+def scatter_axes(axes: Axes, samples: Ints, values: Floats, color: str = COLORS[0]) -> None:
+    """Draw a point for each client, as in Delta-FL (arXiv:2002.11223, Figure 5), and ``draw_mean_and_p90``.
+
+    Args:
+        axes: Where to draw; the horizontal axis becomes logarithmic.
+        samples: Number of samples of each client, ``[clients]``.
+        values: Error or loss of each client, in the unit of the axis, ``[clients]``.
+        color: Colour of the points.
+    """
+    size, alpha = (14, 0.6) if len(values) <= CROWD else (6, 0.4)
+    axes.scatter(samples, values, s=size, color=color, alpha=alpha, linewidths=0, clip_on=False)
+    draw_mean_and_p90(axes.axhline, values)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1,) if samples.max() > 200 * samples.min() else (1, 2, 5)))
+    axes.xaxis.set_major_formatter("{x:,g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_ylim(bottom=0)
+
+
+def draw_mean_and_p90(line: Callable[..., Any], values: Floats) -> None:
+    """Draw lines at the mean (dashed) and the 90th percentile (dotted) of the clients.
+
+    Args:
+        line: Draws a line across the axes, such as ``Axes.axhline``.
+        values: Error or loss of each client, in the unit of the axis, ``[clients]``.
+    """
+    for name, linestyle in (("mean", "--"), ("p90", ":")):
+        value = TEST[name](values)
+        line(value, color="black", linestyle=linestyle, linewidth=1, label=f"{name} {value:.3g}")
 
 
 def clients_figure(curves: Curves) -> Figure:
@@ -30,14 +78,17 @@ def clients_figure(curves: Curves) -> Figure:
     Returns:
         Each client's error is its mean over the seeds (Delta-FL, Figures 4, 12 and 13).
     """
-    splits = _splits(curves)
+    splits = _final_values(curves)
     size = (4.5 * len(splits), 0.5 + 1.1 * len(curves))
     with grid(*size, len(curves), len(splits), sharex="col", sharey="col") as (figure, panels):
-        for column, (name, evaluated) in zip(panels.T, splits.items(), strict=True):
-            bins = np.linspace(0, _largest(evaluated) or 1, BINS + 1).tolist()
-            for axes, (_, values, color) in zip(column, evaluated, strict=True):
-                _draw_histogram(axes, values, bins, color)
-            column[-1].set_xlabel(f"final {name} of a client")
+        for column, (label, values) in zip(panels.T, splits.values(), strict=True):
+            bins = np.linspace(0, _largest(values) or 1, BINS + 1)
+            for axes, errors, style in zip(column, values, styles_of(curves), strict=True):
+                axes.hist(errors, bins, color=style["color"], alpha=0.5)
+                draw_mean_and_p90(axes.axvline, errors)
+                mean, p90 = (line.get_label() for line in axes.lines)
+                axes.set_title(f"{mean} (dashed), {p90} (dotted)", loc="left")
+            column[-1].set_xlabel(f"final {label} of a client")
         for axes, curve in zip(panels[:, 0], curves, strict=True):
             axes.set_title(f"{curve.label}: {axes.get_title(loc='left')}", loc="left")
         figure.supylabel("clients", fontsize="medium")
@@ -53,49 +104,39 @@ def samples_figure(curves: Curves) -> Figure:
     Returns:
         A column for each curve; each client's error is its mean over the seeds (Delta-FL, Figures 5, 14 and 15).
     """
-    splits = _splits(curves)
+    splits = _final_values(curves)
     size = (0.6 + 2.2 * len(curves), 0.3 + 2.1 * len(splits))
     with grid(*size, len(splits), len(curves), sharex="row", sharey="row") as (figure, panels):
-        for row, (name, evaluated) in zip(panels, splits.items(), strict=True):
-            for axes, (samples, values, color) in zip(row, evaluated, strict=True):
-                scatter_axes(axes, samples, values, color)
-                axes.set_xlabel(f"{name.partition(' ')[0]} samples of a client")
+        for row, (split, (label, values)) in zip(panels, splits.items(), strict=True):
+            for axes, curve, errors, style in zip(row, curves, values, styles_of(curves), strict=True):
+                scatter_axes(axes, curve.final(split)[0].samples, errors, style["color"])
+                axes.set_xlabel(f"{label.partition(' ')[0]} samples of a client")
                 axes.legend(loc="upper right", ncols=2, fontsize="small", columnspacing=1, handlelength=1.5)
-            row[0].set(ylabel=name, ylim=(0, 1.2 * _largest(evaluated) or 1))  # with room for the legends
+            row[0].set(ylabel=label, ylim=(0, 1.2 * _largest(values) or 1))  # with room for the legends
         for axes, curve in zip(panels[0], curves, strict=True):
             axes.set_title(curve.label)
     return figure
 
 
-def _splits(curves: Curves) -> dict[str, Values]:
-    """What clients have on the test samples and, if evaluated, the training ones, as means over the seeds, by label."""
+def _final_values(curves: Curves) -> dict[str, tuple[str, list[Floats]]]:
+    """By split, what clients are evaluated by and each curve's clients, as means over the seeds, ``[clients]``."""
     score_kind = curves[0].score_kind
-    errors = [score_kind.scale * np.mean(curve.final_errors, axis=0) for curve in curves]
-    splits = {f"test {score_kind.error_label}": _values(curves, "test", errors)}
+    errors = [score_kind.scale * _finite_means(curve.final_errors) for curve in curves]
+    splits = {"test": (f"test {score_kind.error_label}", errors)}
     if evaluate_training(curves):
-        losses = [np.mean([clients.loss for clients in curve.final("train")], axis=0) for curve in curves]
-        splits["training loss"] = _values(curves, "train", losses)
+        losses = [_finite_means([clients.loss for clients in curve.final("train")]) for curve in curves]
+        splits["train"] = ("training loss", losses)
     return splits
 
 
-def _values(curves: Curves, split: str, errors: Sequence[Floats]) -> Values:
-    samples = [curve.final(split)[0].samples for curve in curves]
-    finite = [np.where(np.isfinite(values), values, np.nan) for values in errors]  # nan is not drawn
-    colors = [style["color"] for style in styles_of(curves)]
-    return list(zip(samples, finite, colors, strict=True))
+def _finite_means(seeds: list[Floats]) -> Floats:
+    """The means over the seeds, nan where they are not finite, as nan is not drawn."""
+    means = np.mean(seeds, axis=0)
+    return np.where(np.isfinite(means), means, np.nan)
 
 
-def _largest(evaluated: Values) -> float:
-    return max(float(values.max(where=np.isfinite(values), initial=0)) for _, values, _ in evaluated)
-
-
-def _draw_histogram(axes: Axes, values: Floats, bins: list[float], color: str) -> None:
-    axes.hist(values, bins, color=color, alpha=0.5)
-    mean = values.mean()
-    p90 = np.percentile(values, 90)
-    axes.axvline(mean, color="black", linestyle="--", linewidth=1)
-    axes.axvline(p90, color="black", linestyle=":", linewidth=1)
-    axes.set_title(f"mean {mean:.3g} (dashed), p90 {p90:.3g} (dotted)", loc="left")
+def _largest(values: list[Floats]) -> float:
+    return float(np.nanmax([0, *np.concatenate(values)]))
 
 
 PERCENTILES = np.linspace(0, 100, 101)
@@ -116,19 +157,19 @@ def tail_figure(curves: Curves) -> Figure:
     """
     score_kind = curves[0].score_kind
     error = f"test {score_kind.error_label}"
-    texts = {
-        "xlabel": "percentile of the clients",
-        "ylabel": f"{error} of a client",
-        "xlim": (0, 100),
-        "ylim": (0, None),
-    }
+    ascending = bands(
+        lambda _: PERCENTILES[None],
+        lambda curve: score_kind.scale * np.array([np.percentile(seed, PERCENTILES) for seed in curve.final_errors]),
+    )
+    texts = {"xlabel": "percentile of the clients", "ylabel": f"{error} of a client", "xlim": (0, 100)}
     price = {"xlabel": f"{error}, mean over clients", "ylabel": f"{error}\n90th percentile of clients"}
-    figure = curves_figure(curves, [[Panel(_draw_sorted, texts), Panel(_draw_price, price)]], (6.4, 2.9))
+    panels = [Panel(ascending, {**texts, "ylim": (0, None)}), Panel(_draw_price, price)]
+    figure = curves_figure(curves, panels, (6.4, 2.9))
     sorted_errors, mean_and_tail = figure.axes
     sorted_errors.axvline(90, **THIN)
-    reference = reference_of(curves)
-    mean_and_tail.axvline(_over_clients(reference, "mean").mean(), **THIN)
-    mean_and_tail.axhline(_over_clients(reference, "p90").mean(), **THIN)
+    mean, p90 = _mean_and_p90(score_kind, reference_of(curves).final_errors)
+    mean_and_tail.axvline(mean.mean(), **THIN)
+    mean_and_tail.axhline(p90.mean(), **THIN)
     return figure
 
 
@@ -144,53 +185,41 @@ def choice_figure(choice: Choice) -> Figure:
         pick each curve, by the percentile of their error under the reference; means over the seeds.
     """
     score_kind = choice.curves[0].score_kind
-    reference = reference_of(choice.curves).label
-    colors = [style["color"] for style in styles_of(choice.curves)]
-    with grid(8.5, 1.2 + 0.35 * len(choice.outcomes), 1, 2) as (figure, ((worth, served),)):
-        for place, (errors, color) in enumerate(zip(choice.outcomes.values(), [*colors, "black", GREY], strict=True)):
-            for name, face in (("mean", color), ("p90", "white")):
-                values = score_kind.scale * np.array(list(map(TEST[name], errors)))
-                _draw_point(worth, values, np.full(1, place), {"color": color, "marker": "o", "markerfacecolor": face})
-        worth.set_yticks(range(len(choice.outcomes)), [label.replace(" (", "\n(") for label in choice.outcomes])
-        worth.set_ylim(len(choice.outcomes) - 0.5, -0.5)
-        worth.set(
-            xlabel=f"test {score_kind.error_label} of the clients",
-            title="mean (filled), 90th percentile (open)",
-        )
-        _draw_shares(served, choice, colors)
-        served.set(xlabel=f"percentile of the {score_kind.error_name}\nunder {reference}", ylabel="clients (%)")
-        served.set(title="who picks which model", ylim=(0, 100))
+    colors = [*(style["color"] for style in styles_of(choice.curves)), "black", GREY]
+    outcomes = choice.outcomes
+    with grid(8.5, 1.2 + 0.35 * len(outcomes), 1, 2) as (figure, ((worth, served),)):
+        for place, (errors, color) in enumerate(zip(outcomes.values(), colors, strict=True)):
+            for values, face in zip(_mean_and_p90(score_kind, errors), (color, "white"), strict=True):
+                look = {"color": color, "marker": "o", "markerfacecolor": face}
+                _draw_point(worth, values, np.full(1, place), look)
+        worth.set_yticks(range(len(outcomes)), [label.replace(" (", "\n(") for label in outcomes])
+        worth.invert_yaxis()
+        title = "mean (filled), 90th percentile (open)"
+        worth.set(xlabel=f"test {score_kind.error_label} of the clients", title=title)
+        groups = list(choice.groups)
+        bottoms = np.zeros(len(groups))
+        for shares, color in zip(choice.shares, colors, strict=False):
+            heights = np.array([100 * share.mean() for share in shares.values()])
+            served.bar(groups, heights, bottom=bottoms, color=color, width=0.75)
+            bottoms += heights
+        served.grid(visible=False, axis="x")
+        percentile = f"percentile of the {score_kind.error_name}\nunder {reference_of(choice.curves).label}"
+        served.set(xlabel=percentile, ylabel="clients (%)", title="who picks which model", ylim=(0, 100))
     return figure
-
-
-def _draw_sorted(axes: Axes, curve: Curve, style: Style) -> None:
-    """The final errors from the smallest to the largest."""
-    errors = curve.score_kind.scale * np.array([np.percentile(errors, PERCENTILES) for errors in curve.final_errors])
-    draw_band(axes, PERCENTILES, errors, style | {"marker": ""}, curve.label)
 
 
 def _draw_price(axes: Axes, curve: Curve, style: Style) -> None:
     """Mean and 90th percentile of the final errors as a point with bars over the seeds."""
-    _draw_point(axes, _over_clients(curve, "mean"), _over_clients(curve, "p90"), style, capsize=2)
+    mean, p90 = _mean_and_p90(curve.score_kind, curve.final_errors)
+    _draw_point(axes, mean, p90, style, capsize=2)
 
 
-def _over_clients(curve: Curve, name: str) -> Floats:
-    """A statistic of the final errors in the unit of the axis, ``[seeds]``."""
-    return curve.score_kind.scale * np.array(list(map(TEST[name], curve.final_errors)))
+def _mean_and_p90(score_kind: ScoreKind, errors: list[Floats] | Floats) -> list[Floats]:
+    """Mean and 90th percentile of the clients of each seed, in the unit of the axis, ``[seeds]`` each."""
+    return [score_kind.scale * np.array([TEST[name](seed) for seed in errors]) for name in ("mean", "p90")]
 
 
 def _draw_point(axes: Axes, x: Floats, y: Floats, style: Style, **options: Any) -> None:
     """A point at the means, with bars of one sample standard deviation where there are several values."""
     xerr, yerr = (values.std(ddof=1) if len(values) > 1 else None for values in (x, y))
-    look = {name: style[name] for name in ("color", "marker", "markerfacecolor")}
-    axes.errorbar(x.mean(), y.mean(), xerr=xerr, yerr=yerr, markersize=5, **look, **options)
-
-
-def _draw_shares(axes: Axes, choice: Choice, colors: Sequence[str]) -> None:
-    """A bar for each group, parted by what its clients pick."""
-    shares = 100 * np.stack([choice.shares(group).mean(1) for group in choice.groups.values()], axis=1)
-    bottoms = np.cumsum(shares, axis=0) - shares
-    for share, bottom, color in zip(shares, bottoms, colors, strict=True):
-        axes.bar(range(len(choice.groups)), share, bottom=bottom, color=color, width=0.75)
-    axes.set_xticks(range(len(choice.groups)), list(choice.groups))
-    axes.grid(visible=False, axis="x")
+    axes.errorbar(x.mean(), y.mean(), xerr=xerr, yerr=yerr, markersize=5, **style | {"linestyle": ""}, **options)

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.report.compare_runs import COHORT, LOSS, RunRecord
@@ -49,6 +50,11 @@ class Curve:
         """What clients are evaluated by."""
         return self.runs[0].score_kind
 
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds of the runs."""
+        return [run.seed for run in self.runs]
+
     @cached_property
     def rounds(self) -> Ints:
         """Rounds completed at each evaluation that all seeds have, ``[evaluations]``."""
@@ -57,7 +63,7 @@ class Curve:
     @cached_property
     def means(self) -> Floats:
         """Mean score of the clients, ``[seeds, evaluations]``."""
-        return self._stack(lambda run: run.means[self.model])
+        return self.stack(lambda run: run.means[self.model])
 
     @cached_property
     def final_scores(self) -> list[Floats]:
@@ -83,18 +89,18 @@ class Curve:
 
     def times(self, communication_time: float) -> Floats:
         """Simulated seconds at each evaluation, ``[seeds, evaluations]``; see ``RunRecord.seconds``."""
-        return self._stack(lambda run: run.seconds(run.rounds, communication_time))
+        return self.stack(lambda run: run.seconds(run.rounds, communication_time))
 
     @cached_property
     def calls(self) -> Floats:
         """Weighted sums that the server has asked for until each evaluation, ``[seeds, evaluations]``."""
-        return self._stack(lambda run: run.calls)
+        return self.stack(lambda run: run.calls)
 
     def until(self, tag: str) -> Floats:
         """What a count has grown to at each evaluation, ``[seeds, evaluations]``."""
-        return self._stack(lambda run: run.until(tag))
+        return self.stack(lambda run: run.until(tag))
 
-    def _stack(self, values: Callable[[RunRecord], Floats]) -> Floats:
+    def stack(self, values: Callable[[RunRecord], Floats]) -> Floats:
         """What every run has at the evaluations that all seeds have, ``[seeds, evaluations]``."""
         return np.stack([values(run)[np.isin(run.rounds, self.rounds)] for run in self.runs])
 
@@ -110,6 +116,11 @@ class Curve:
         _, seconds = self.reach(score, self.times(communication_time))
         return seconds
 
+    def reached(self, score: float | Floats) -> NDArray[np.bool_]:
+        """At which evaluations the mean score is this good, ``[seeds, evaluations]``; see ``reach``."""
+        sign = 1 if self.score_kind.higher_is_better else -1
+        return sign * self.means >= sign * score - 1e-6  # metrics.csv holds numbers of single precision
+
     def reach(self, score: float | Floats, costs: Floats) -> tuple[Floats, Floats]:
         """Between which evaluations the mean score has become this good.
 
@@ -121,13 +132,16 @@ class Curve:
             The costs of the last evaluation before, and of the first one with this score, ``[seeds]`` each; twice the
             same if that is the first of all, and nan for never.
         """
-        sign = 1 if self.score_kind.higher_is_better else -1
-        reached = sign * self.means >= sign * score - 1e-6  # metrics.csv holds numbers of single precision
+        reached = self.reached(score)
         first = reached.argmax(1)
         seeds = np.arange(len(costs))
         ends = costs[seeds, np.maximum(first - 1, 0)], costs[seeds, first]
         before, at_target = np.where(reached.any(1), ends, np.nan)
         return before, at_target
+
+    def logs(self, tag: str) -> bool:
+        """Whether all runs have logged a tag."""
+        return all(tag in run.logged for run in self.runs)
 
     def logs_losses(self) -> bool:
         """Whether the runs have logged the training loss of every round up to the last evaluation."""
@@ -151,6 +165,7 @@ class Curve:
 
 
 Curves = Sequence[Curve]
+Settings = Mapping[str, Any]
 
 
 def usual_models(run: RunRecord) -> list[str]:
@@ -179,13 +194,9 @@ def curves_of(runs: Sequence[RunRecord], models: Sequence[str] = ()) -> list[Cur
     choices = dict.fromkeys(model for run in runs for model in run.means)
     if unknown := [model for model in models if model not in choices]:
         raise PflError(f"models: {unknown[0]} is in none of the runs; allowed: {', '.join(choices)}")
-    namesakes: dict[str, list[Curve]] = {}
-    for curve in curves:
-        namesakes.setdefault(curve.label, []).append(curve)
-    suffixes = {
-        curve: suffix for same in namesakes.values() for curve, suffix in zip(same, _suffixes(same), strict=True)
-    }
-    curves = [replace(curve, suffix=suffixes[curve]) for curve in curves]
+    labels = [curve.label for curve in curves]
+    namesakes = {label: [curve.runs[0].settings for curve in curves if curve.label == label] for label in labels}
+    curves = [replace(curve, suffix=_suffix(curve.runs[0].settings, namesakes[curve.label])) for curve in curves]
     families = [curve.family for curve in curves]
     return sorted(curves, key=lambda curve: (families.index(curve.family), curve.doubled))
 
@@ -224,16 +235,15 @@ def _curves_of_group(group: list[RunRecord], models: Sequence[str]) -> Iterator[
         yield curve
 
 
-def _suffixes(curves: Curves) -> list[str]:
-    """What tells curves of one name apart, such as ", lr=0.1"; options of differing classes only where needed."""
-    settings = [curve.runs[0].settings for curve in curves]
-    keys = dict.fromkeys(key for setting in settings for key in setting)
-    differing = [key for key in keys if len({repr(setting.get(key)) for setting in settings}) > 1]
-    short = [_suffix(setting, outermost(differing)) for setting in settings]
-    return short if len(set(short)) == len(short) else [_suffix(setting, differing) for setting in settings]
+def _suffix(settings: Settings, namesakes: Sequence[Settings]) -> str:
+    """What tells a curve from others of its name, such as ", lr=0.1"; options of other classes if needed."""
+    keys = dict.fromkeys(key for namesake in namesakes for key in namesake)
+    differing = [key for key in keys if len({repr(namesake.get(key)) for namesake in namesakes}) > 1]
+    short = {_options(namesake, outermost(differing)) for namesake in namesakes}
+    return _options(settings, outermost(differing) if len(short) == len(namesakes) else differing)
 
 
-def _suffix(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
+def _options(settings: Settings, keys: Sequence[str]) -> str:
     options = [(key.partition(".")[2] or key, shown_class(str(settings[key]))) for key in keys if key in settings]
     return "".join(f", {name}" if name == value else f", {name}={value}" for name, value in options)
 

@@ -1,18 +1,22 @@
 """Lines of curves over the rounds, or what these have cost, in print size."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pfl_lightning.report.compare_curves import Curve, Curves
+from pfl_lightning.report.compare_curves import Curves
 from pfl_lightning.report.compare_runs import COHORT
-from pfl_lightning.report.costs import ROUNDS, Cost
-from pfl_lightning.report.drawing import Panel, Style, bands, curves_figure, draw_line, fill_band
-from pfl_lightning.report.run_files import Floats
-from pfl_lightning.report.tails import count_sums, evaluate_training, over_rounds
+from pfl_lightning.report.drawing import Panel, bands, curves_figure
+from pfl_lightning.report.measures import (
+    ROUNDS,
+    Cost,
+    count_sums,
+    evaluate_training,
+    over_rounds,
+    simulated_time,
+)
 
 
 def time_figure(curves: Curves, communication_times: Sequence[float]) -> Figure:
@@ -26,37 +30,25 @@ def time_figure(curves: Curves, communication_times: Sequence[float]) -> Figure:
         Lines are means over the seeds at each evaluation, of the scores and of the times; bands are one sample standard
         deviation of the scores.
     """
-    titles = {time: f"{time:g} s of communication per round" for time in communication_times}
-    panels = [(partial(Curve.times, communication_time=time), "simulated time (s)", titles[time]) for time in titles]
-    return _score_figure(curves, panels)
+    return cost_figure(curves, *map(simulated_time, communication_times))
 
 
 def cost_figure(curves: Curves, *costs: Cost) -> Figure:
-    """Mean test score against what was counted; see ``time_figure``.
+    """Mean test score against what was spent; see ``time_figure``.
 
     Args:
         curves: Curves that have the counts.
-        costs: The counts, one panel each.
+        costs: What was spent, one panel each.
     """
-    panels = []
-    for cost in costs:
-        size, unit = cost.unit(max(float(cost.of(curve).mean(0).max()) for curve in curves))
-        panels.append((lambda curve, of=cost.of, size=size: of(curve) / size, cost.axis.format(unit), cost.title))
-    return _score_figure(curves, panels)
-
-
-def _score_figure(curves: Curves, panels: Sequence[tuple[Callable[[Curve], Floats], str, str]]) -> Figure:
-    """Panels of mean scores against costs ``[seeds, evaluations]``, with their labels and their titles."""
     score_kind = curves[0].score_kind
     ylabel = f"test {score_kind.label}\nmean over clients"
-    row = [
-        Panel(
-            bands(costs, lambda curve: score_kind.scale * curve.means),
-            {"title": title, "xlabel": xlabel, "ylabel": ylabel},
-        )
-        for costs, xlabel, title in panels
-    ]
-    return curves_figure(curves, [row], (3 * len(row), _height(curves)), sharey=True)
+
+    def panel(cost: Cost) -> Panel:
+        size, unit = cost.unit(max(float(cost.of(curve).mean(0).max()) for curve in curves))
+        draw = bands(lambda curve: cost.of(curve) / size, lambda curve: score_kind.scale * curve.means)
+        return Panel(draw, {"title": cost.title, "xlabel": cost.axis.format(unit), "ylabel": ylabel})
+
+    return curves_figure(curves, [*map(panel, costs)], (3 * len(costs), _height(curves)), sharey=True)
 
 
 def _height(curves: Curves) -> float:
@@ -87,9 +79,10 @@ def error_rounds_figure(curves: Curves) -> Figure:
         return Panel(draw, {"xlabel": xlabel, "ylabel": label, "title": title if split == "test" else ""})
 
     names = {"mean": "mean over clients", "p90": "90th percentile of clients"}
-    rows = [[panel(split, name, title) for name, title in names.items()] for split in splits]
-    figure = curves_figure(curves, rows, (6, 0.4 + 2.2 * len(rows)), sharex=True, sharey="row")
-    for row in range(len(rows)):
+    panels = [panel(split, name, title) for split in splits for name, title in names.items()]
+    size = (6, 0.4 + 2.2 * len(splits))
+    figure = curves_figure(curves, panels, size, len(splits), sharex=True, sharey="row")
+    for row in range(len(splits)):
         _zoom(figure.axes[2 * row : 2 * row + 2])
     return figure
 
@@ -112,19 +105,17 @@ def cohort_figure(curves: Curves) -> Figure:
     Returns:
         Lines are means over the seeds, bands reach from the smallest to the largest.
     """
-
-    def draw(axes: Axes, curve: Curve, style: Style) -> None:
-        rounds, sizes = curve.cohorts
-        draw_line(axes, rounds, sizes.mean(0), style, curve.label)
-        if len(sizes) > 1:
-            fill_band(axes, rounds, sizes.min(0), sizes.max(0), style)
-
-    texts = {"xlabel": ROUNDS.axis, "ylabel": "clients that trained", "ylim": (0, None)}
-    return curves_figure(curves, [[Panel(draw, texts)]], (4, _height(curves)))
+    draw = bands(
+        lambda curve: curve.cohorts[0][None],
+        lambda curve: curve.cohorts[1],
+        edges=lambda sizes: (sizes.min(0), sizes.max(0)),
+    )
+    panel = Panel(draw, {"xlabel": ROUNDS.axis, "ylabel": "clients that trained", "ylim": (0, None)})
+    return curves_figure(curves, [panel], (4, _height(curves)))
 
 
 def cohorts_differ(curves: Curves) -> bool:
     """Whether the curves log their cohorts, and these differ by more than stage doubling."""
-    if not all(COHORT in run.logged for curve in curves for run in curve.runs):
+    if not all(curve.logs(COHORT) for curve in curves):
         return False
     return len({size for curve in curves if not curve.doubled for size in curve.cohorts[1].flat}) > 1

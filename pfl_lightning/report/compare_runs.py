@@ -72,11 +72,9 @@ class RunRecord:
         others.
         """
         simulated = self.settings.get(COMMUNICATION_TIME)
-        if simulated is None:
-            seconds = self.logged[COMPUTE]
-            return np.array([seconds.get(index, np.nan) for index in rounds]) + communication_time * rounds
-        seconds = self.logged[TOTAL] if simulated == communication_time else {}
-        return np.array([seconds.get(index, np.nan) for index in rounds])
+        logged = self.logged[COMPUTE if simulated is None else TOTAL] if simulated in (None, communication_time) else {}
+        seconds = np.array([logged.get(index, np.nan) for index in rounds])
+        return seconds + communication_time * rounds if simulated is None else seconds
 
     def until(self, tag: str) -> Floats:
         """What a count that is logged has grown to at each evaluation, ``[evaluations]``."""

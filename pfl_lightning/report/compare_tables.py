@@ -1,20 +1,30 @@
 """Tables of curves: the clients' final scores and errors, how soon scores were reached, and what that has cost."""
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby, product
+from itertools import product
 from math import isfinite, isnan, nan
-from operator import itemgetter
 
 import numpy as np
 
 from pfl_lightning.report.compare_curves import Curve, Curves, without_doubling
-from pfl_lightning.report.costs import COMMUNICATION, ROUNDS, TRAINING, Cost
+from pfl_lightning.report.measures import (
+    COMMUNICATION,
+    ROUNDS,
+    TEST,
+    TRAIN,
+    TRAINING,
+    Cost,
+    differences,
+    evaluate_training,
+    reference_of,
+    simulated_time,
+)
 from pfl_lightning.report.run_files import Floats
 from pfl_lightning.report.tables import OVER_SEEDS, Row, Rows, Table, markdown, over_seeds, seeds_markdown
-from pfl_lightning.report.tails import TEST, TRAIN, differences, evaluate_training, reference_of
-from pfl_lightning.score_kind import LOSS, ScoreKind
+from pfl_lightning.score_kind import LOSS
 
 BETWEEN = "from the evaluation before to the first that has it, mean over seeds"
+COMMUNICATION_COLUMN = "communication {:g} s"
 SHARES = (0.9, 0.95, 0.99)  # of the best final score, for targets
 COMPARED = ("mean", "p90", "superquantile 10 %")  # with the reference
 
@@ -72,7 +82,7 @@ def error_table(curves: Curves) -> Table:
         curves: Curves on the same data.
 
     Returns:
-        For each curve the statistics of ``tails.TEST``; ``<name> difference``, the same minus that of the
+        For each curve the statistics of ``measures.TEST``; ``<name> difference``, the same minus that of the
         ``reference``, over the seeds that both have; and ``train loss mean`` and ``train loss p90``, weighted by
         samples. Each is a mean over the seeds, with its sample standard deviation as ``<name>_seed_std``, nan for one
         seed.
@@ -128,24 +138,25 @@ def time_table(curves: Curves, targets: Sequence[float], communication_times: Se
         target and curve, and a column for each communication time.
     """
     score_kind = curves[0].score_kind
-    rows = []
-    for target, curve, time in product(targets, curves, communication_times):
+    rows: Rows = []
+    cells = []
+    for target, curve in product(targets, curves):
+        line = [score_kind.show(target), curve.label]
         plain = without_doubling(curve, curves)
-        reference = float(plain.seconds_to(target, time).mean()) if plain else nan
-        row: Row = {"target": target, "method": curve.label, "communication_time": time}
-        row |= _spent(curve, target, curve.times(time), "seconds")
-        rows.append(row | {"ratio": row["seconds"] / reference if reference > 0 else nan})
-
-    def show(row: Row) -> str:
-        ratio = "" if isnan(row["ratio"]) else f" ({row['ratio']:.2f})"
-        return _interval(row, "seconds", _seconds) + ratio
-
+        for time in communication_times:
+            row: Row = {"target": target, "method": curve.label, "communication_time": time}
+            row |= _spent(curve, target, simulated_time(time))
+            reference = float(plain.seconds_to(target, time).mean()) if plain else nan
+            row["ratio"] = row["seconds"] / reference if reference > 0 else nan
+            ratio = "" if isnan(row["ratio"]) else f" ({row['ratio']:.2f})"
+            line.append(_if_reached(row, _interval(row, "seconds", _seconds) + ratio))
+            rows.append(row)
+        cells.append(line)
     title = f"Simulated seconds to a mean test {score_kind.name}: {BETWEEN}"
     if any(curve.doubled for curve in curves):
         title += " (ratio of the latter to that of the same method without stage doubling)"
-    return Table(
-        "time_to_accuracy", rows, _to_targets(title, rows, score_kind, _time_columns(communication_times), show)
-    )
+    columns = (score_kind.label, "method", *map(COMMUNICATION_COLUMN.format, communication_times))
+    return Table("time_to_accuracy", rows, markdown(title, columns, cells))
 
 
 def cost_table(curves: Curves, targets: Sequence[float], cost: Cost) -> Table:
@@ -162,17 +173,21 @@ def cost_table(curves: Curves, targets: Sequence[float], cost: Cost) -> Table:
         ``reached``, how many seeds reach it.
     """
     rows: Rows = [
-        {"target": target, "method": curve.label} | _spent(curve, target, cost.of(curve), cost.name)
+        {"target": target, "method": curve.label} | _spent(curve, target, cost)
         for target, curve in product(targets, curves)
     ]
     size, unit = cost.unit(max((row[cost.name] for row in rows if not isnan(row[cost.name])), default=0.0))
-
-    def show(row: Row) -> str:
-        return _interval(row, cost.name, lambda spent: f"{spent / size:.4g}")
-
     score_kind = curves[0].score_kind
+    cells = [
+        [
+            score_kind.show(row["target"]),
+            row["method"],
+            _if_reached(row, _interval(row, cost.name, lambda spent: f"{spent / size:.4g}")),
+        ]
+        for row in rows
+    ]
     title = f"{cost.words.capitalize()} to a mean test {score_kind.name}: {BETWEEN}"
-    return Table(f"{cost.name}_to_accuracy", rows, _to_targets(title, rows, score_kind, [unit], show))
+    return Table(f"{cost.name}_to_accuracy", rows, markdown(title, (score_kind.label, "method", unit), cells))
 
 
 def convergence_table(curves: Curves, communication_times: Sequence[float]) -> Table:
@@ -187,52 +202,32 @@ def convergence_table(curves: Curves, communication_times: Sequence[float]) -> T
         converge; and ``reached``, how many do. The text has a row for each curve, and a column for each communication
         time.
     """
-    rows: Rows = [
-        {
-            "method": curve.label,
-            "round": float(curve.rounds_to_convergence.mean()),
-            "communication_time": time,
-            "seconds": float(curve.seconds_to_convergence(time).mean()),
-            "reached": int(np.isfinite(curve.rounds_to_convergence).sum()),
-            "seeds": len(curve.runs),
-        }
-        for curve, time in product(curves, communication_times)
-    ]
+    rows: Rows = []
     cells = []
-    for method, same in groupby(rows, itemgetter("method")):
-        times = list(same)
-        texts = [f"{times[0]['round']:.4g}", *(_seconds(row["seconds"]) for row in times)]
-        cells.append([method, *(_if_reached(times[0], text) for text in texts)])
+    for curve in curves:
+        last = curve.rounds_to_convergence
+        row: Row = {"method": curve.label, "round": float(last.mean())}
+        reached = {"reached": int(np.isfinite(last).sum()), "seeds": len(last)}
+        line = [curve.label, _if_reached(reached, f"{last.mean():.4g}")]
+        for time in communication_times:
+            seconds = float(curve.seconds_to_convergence(time).mean())
+            rows.append({**row, "communication_time": time, "seconds": seconds, **reached})
+            line.append(_if_reached(reached, _seconds(seconds)))
+        cells.append(line)
     title = "Round, and simulated seconds, at which the training loss has converged, mean over seeds"
-    text = markdown(title, ("method", "round", *_time_columns(communication_times)), cells)
-    return Table("convergence", rows, text)
+    columns = ("method", "round", *map(COMMUNICATION_COLUMN.format, communication_times))
+    return Table("convergence", rows, markdown(title, columns, cells))
 
 
 def _about(curve: Curve) -> Row:
     return {"method": curve.label, "seeds": len(curve.runs), "round": int(curve.rounds[-1])}
 
 
-def _spent(curve: Curve, target: float, costs: Floats, name: str) -> Row:
-    """Cells for what a target has cost, out of what each evaluation has cost, ``[seeds, evaluations]``, if known."""
-    before, spent = curve.reach(target, costs)
-    row: Row = {f"after_{name}": float(before.mean()), name: float(spent.mean())}
-    reached, _ = curve.reach(target, np.zeros_like(costs))
-    return row | {"reached": int(np.isfinite(reached).sum()), "seeds": len(spent)}
-
-
-def _to_targets(
-    title: str, rows: Rows, score_kind: ScoreKind, columns: Sequence[str], show: Callable[[Row], str]
-) -> str:
-    """A line for each target and curve; what stands in the columns is shown if all seeds reach the target."""
-    cells = [
-        (score_kind.show(target), method, *(_if_reached(row, show(row)) for row in same))
-        for (target, method), same in groupby(rows, itemgetter("target", "method"))
-    ]
-    return markdown(title, (score_kind.label, "method", *columns), cells)
-
-
-def _time_columns(communication_times: Sequence[float]) -> list[str]:
-    return [f"communication {time:g} s" for time in communication_times]
+def _spent(curve: Curve, target: float, cost: Cost) -> Row:
+    """Cells for what a target has cost."""
+    before, spent = curve.reach(target, cost.of(curve))
+    row: Row = {f"after_{cost.name}": float(before.mean()), cost.name: float(spent.mean())}
+    return row | {"reached": int(curve.reached(target).any(1).sum()), "seeds": len(spent)}
 
 
 def _if_reached(row: Row, text: str) -> str:

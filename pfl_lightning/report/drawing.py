@@ -1,26 +1,100 @@
-"""Figures with a line for each curve, and files."""
+"""The look of figures, figures with a line for each curve, and files."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from matplotlib import rc_context
+from matplotlib import rc_context, rc_params_from_file
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from pfl_lightning.report.compare_curves import Curve, Curves
-from pfl_lightning.report.run_files import Floats
-from pfl_lightning.report.style import PRINT, looks_of
+from pfl_lightning.report.run_files import Floats, Ints
 
 APART = 0.12  # from one marker of a line to the next, as a share of the panel's diagonal
 FILES: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "pfl", "pdf.fonttype": 42}  # text stays text
 UNDATED = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 
 Style = dict[str, Any]
+PRINT: dict[Any, Any] = rc_params_from_file(Path(__file__).with_name("print.mplstyle"), use_default_template=False)
+COLORS: tuple[str, ...] = tuple(PRINT["axes.prop_cycle"].by_key()["color"])
+# a card of TensorBoard's page is about 310 pixels wide
+CARD: dict[Any, Any] = {**PRINT, "font.size": 13, "axes.titlesize": 13, "lines.linewidth": 2}
+CARD_SIZE = (4.5, 3.4)  # inches
+
+
+class Look(NamedTuple):
+    """What tells a method from others; without colours, its marker does.
+
+    Attributes:
+        color: Colour of line, marker and band.
+        marker: Shape of the marker.
+        filled: Whether the marker is filled, or open.
+    """
+
+    color: str
+    marker: str
+    filled: bool
+
+
+SHAPES = "DsPv^Xo<>h"  # of each colour
+PAIRS = (  # methods that share a colour, as they are rarely in one figure: with filled and with open markers
+    ("FedRep", "LinearFedRep"),
+    ("FedAvg-FT", "FedBABU"),
+    ("Ditto", "Per-FedAvg"),
+    ("HF-MAML", "DisPFL"),
+    ("LG-FedAvg", "FedRoD"),
+    ("pFedMe", "D-PSGD"),
+    ("FedAvg", "Local"),
+    ("FedMac", "Delta-FL"),
+    ("HeurFedAMP", "FedAMP"),
+    ("DePRL", "FedProx"),
+)
+LOOKS = {
+    name: Look(color, shape, filled)
+    for color, shape, pair in zip(COLORS, SHAPES, PAIRS, strict=True)
+    for name, filled in zip(pair, (True, False), strict=True)
+}
+
+
+def looks_of(labels: Sequence[str], families: Sequence[str] | None = None) -> list[Style]:
+    """How to draw some methods: the same in every figure, whatever else is in it.
+
+    Args:
+        labels: Their names, such as ``FedRep-SRPFL``.
+        families: The same without stage doubling; by default none of them doubles. Those that are not in ``LOOKS``,
+            such as own methods or variants with other settings, take looks that are left, in the order in which they
+            come.
+
+    Returns:
+        Options of matplotlib's lines for each label. With stage doubling, a method has its colour and shape, but its
+        line is dashed, and its marker open where it was filled.
+    """
+    families = families or labels
+    used = [LOOKS[family] for family in families if family in LOOKS]
+    colors = [look.color for look in used]
+    # first those in unused colours, and filled markers before open ones
+    free = cycle(sorted(LOOKS.values(), key=lambda look: (look in used, look.color in colors, not look.filled)))
+    looks = {family: LOOKS.get(family) or next(free) for family in dict.fromkeys(families)}
+    return [
+        {
+            "color": looks[family].color,
+            "marker": looks[family].marker,
+            "markerfacecolor": looks[family].color if looks[family].filled == (family == label) else "white",
+            "linestyle": "-" if family == label else "--",
+        }
+        for label, family in zip(labels, families, strict=True)
+    ]
+
+
+def styles_of(curves: Curves) -> list[Style]:
+    """Looks of the lines, which are those of the methods."""
+    return looks_of([curve.label for curve in curves], [curve.family for curve in curves])
 
 
 class Panel(NamedTuple):
@@ -35,32 +109,71 @@ class Panel(NamedTuple):
     texts: Mapping[str, Any]
 
 
-def curves_figure(curves: Curves, rows: Sequence[Sequence[Panel]], size: tuple[float, float], **shared: Any) -> Figure:
+def curves_figure(
+    curves: Curves, panels: Sequence[Panel], size: tuple[float, float], rows: int = 1, **shared: Any
+) -> Figure:
     """Draw all curves into every panel, and name them to the right of all panels.
 
     Args:
         curves: The curves.
-        rows: The panels, from the top left to the bottom right.
+        panels: The panels, row by row.
         size: Width of all panels and height, in inches.
+        rows: Number of rows of panels.
         shared: Axes that panels share, as ``Figure.subplots`` takes them.
     """
     legend = 0.95 + 0.065 * max(len(curve.label) for curve in curves)
-    with grid(size[0] + legend, size[1], len(rows), len(rows[0]), **shared) as (figure, panels):
-        for axes, panel in zip(panels.flat, [panel for row in rows for panel in row], strict=True):
+    with grid(size[0] + legend, size[1], rows, len(panels) // rows, **shared) as (figure, places):
+        for axes, panel in zip(places.flat, panels, strict=True):
             for curve, style in zip(curves, styles_of(curves), strict=True):
                 panel.draw(axes, curve, style)
             axes.set(**panel.texts)
-            if all(np.equal(np.mod(line.get_xdata(), 1), 0).all() for line in axes.lines):  # counts, such as rounds
+            if not any(np.mod(line.get_xdata(), 1).any() for line in axes.lines):  # counts, such as rounds
                 axes.locator_params(axis="x", integer=True)
             if shared:
                 axes.label_outer()
-        figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside right center")
+        figure.legend(*places[0, 0].get_legend_handles_labels(), loc="outside right center")
     return figure
 
 
-def bands(x: Callable[[Curve], Floats], values: Callable[[Curve], Floats]) -> Callable[[Axes, Curve, Style], None]:
+def deviation(values: Floats) -> tuple[Floats, Floats]:
+    """One sample standard deviation over the seeds below and above the mean, ``[points]`` each."""
+    middle = values.mean(0)
+    spread = values.std(0, ddof=1)
+    return middle - spread, middle + spread
+
+
+Edges = Callable[[Floats], tuple[Floats, Floats]]
+
+
+def bands(
+    x: Callable[[Curve], Floats | Ints], values: Callable[[Curve], Floats], edges: Edges = deviation
+) -> Callable[[Axes, Curve, Style], None]:
     """Draw values of curves as ``draw_band`` does, at the means of their positions ``[seeds, points]``."""
-    return lambda axes, curve, style: draw_band(axes, x(curve).mean(0), values(curve), style, curve.label)
+    return lambda axes, curve, style: draw_band(axes, x(curve).mean(0), values(curve), style, curve.label, edges)
+
+
+def draw_band(axes: Axes, x: NDArray[Any], values: Floats, style: Style, label: str, edges: Edges = deviation) -> None:
+    """Draw the mean over the seeds, and where there are several a band so faint that others are seen through it.
+
+    Args:
+        axes: Where to draw.
+        x: Positions, ``[points]``.
+        values: Values in the unit of the axis, ``[seeds, points]``.
+        style: The look of the line.
+        label: Its name in a legend.
+        edges: Lower and upper end of the band, ``[points]`` each.
+    """
+    values = np.where(np.isfinite(values), values, np.nan)  # a line has no points where a seed is not finite
+    middle = values.mean(0)
+    is_line = np.isfinite(x + middle).sum() > 1  # and no single point, which has its own marker
+    # the markers tell a line from others, and those of different lines are at different places
+    marked = (APART * (len(axes.lines) % 4) / 4, APART) if is_line else None
+    (line,) = axes.plot(x, middle, label=label, markevery=marked, **style)
+    if len(values) > 1:
+        low, high = edges(values)
+        color = line.get_color()
+        band = axes.fill_between(x, low, high, facecolor=to_rgba(color, 0.1), edgecolor=to_rgba(color, 0.5))
+        band.set(linewidth=0.5, linestyle=line.get_linestyle())
 
 
 @contextmanager
@@ -77,43 +190,6 @@ def grid(width: float, height: float, rows: int, columns: int, **shared: Any) ->
     with rc_context(PRINT):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure, figure.subplots(rows, columns, squeeze=False, **shared)
-
-
-def styles_of(curves: Curves) -> list[Style]:
-    """Looks of the lines, which are those of the methods."""
-    return looks_of([curve.label for curve in curves], [curve.family for curve in curves])
-
-
-def draw_band(axes: Axes, x: NDArray[Any], values: Floats, style: Style, label: str) -> None:
-    """Draw the mean over the seeds, and where there are several a band of one sample standard deviation.
-
-    Args:
-        axes: Where to draw.
-        x: Positions, ``[points]``.
-        values: Values in the unit of the axis, ``[seeds, points]``.
-        style: The look of the line.
-        label: Its name in a legend.
-    """
-    values = np.where(np.isfinite(values), values, np.nan)  # a line has no points where a seed is not finite
-    middle = values.mean(0)
-    draw_line(axes, x, middle, style, label)
-    if len(values) > 1:
-        spread = values.std(0, ddof=1)
-        fill_band(axes, x, middle - spread, middle + spread, style)
-
-
-def draw_line(axes: Axes, x: NDArray[Any], y: NDArray[Any], style: Style, label: str) -> None:
-    """Draw a line; the markers tell it from others, and those of different lines are at different places."""
-    is_line = np.isfinite(x + y).sum() > 1  # and no single point, which has its own marker
-    marked = (APART * (len(axes.lines) % 4) / 4, APART) if is_line else None
-    axes.plot(x, y, label=label, markevery=marked, **style)
-
-
-def fill_band(axes: Axes, x: NDArray[Any], low: Floats, high: Floats, style: Style) -> None:
-    """Fill a band so faintly that others can be seen through it; thin edges in the line's style say whose it is."""
-    color = style["color"]
-    edges = {"edgecolor": to_rgba(color, 0.5), "linewidth": 0.5, "linestyle": style.get("linestyle", "-")}
-    axes.fill_between(x, low, high, facecolor=to_rgba(color, 0.1), **edges)
 
 
 def save_figure(figure: Figure, *paths: Path, dpi: int = 200) -> None:

@@ -1,7 +1,7 @@
 """Results as pandas tables."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,18 +73,18 @@ def _table(folders: Folders, read: Callable[[Path], "pd.DataFrame"]) -> "pd.Data
     configs = [run_files.read_settings(path) for path in paths]
     settings = [dict(settings_of(config)) for config in configs]
     varied = _varied(settings)
-    tables = [read(path) for path in paths]
-    abouts = [
-        _about(path, config) | {key: setting.get(key) for key in varied}
+    about = pd.DataFrame(
+        {
+            "run": str(path),
+            "method": run_files.read_label(path).name,
+            "data": class_name(config["data"]["class_path"]),
+            "seed": config["seed_everything"],
+            **{key: setting.get(key) for key in varied},
+        }
         for path, config, setting in zip(paths, configs, settings, strict=True)
-    ]
-    about = pd.DataFrame([about for about, table in zip(abouts, tables, strict=True) for _ in range(len(table))])
-    return pd.concat([about, pd.concat(tables, ignore_index=True)], axis=1)
-
-
-def _about(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    names = {"method": run_files.read_label(path).name, "data": class_name(config["data"]["class_path"])}
-    return {"run": str(path), **names, "seed": config["seed_everything"]}
+    )
+    rows = pd.concat(map(read, paths), keys=range(len(paths))).droplevel(1)
+    return about.join(rows, how="right").reset_index(drop=True)
 
 
 def _varied(settings: list[dict[str, Any]]) -> list[str]:

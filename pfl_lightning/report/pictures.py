@@ -19,9 +19,16 @@ from pfl_lightning.report.compare_figures import (
     time_figure,
 )
 from pfl_lightning.report.compare_runs import WITHOUT_ROUNDS
-from pfl_lightning.report.costs import COMMUNICATION, LINK, ROUNDS, TRAINING
 from pfl_lightning.report.drawing import save_figure
-from pfl_lightning.report.tails import count_sums, evaluate_training, reference_of
+from pfl_lightning.report.measures import (
+    COMMUNICATION,
+    LINK,
+    ROUNDS,
+    TRAINING,
+    count_sums,
+    evaluate_training,
+    reference_of,
+)
 from pfl_lightning.settings.values import class_name
 
 Format = Literal["png", "pdf", "svg"]

@@ -1,14 +1,11 @@
 """Tables of means over seeds, as Markdown and CSV."""
 
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from math import isnan, nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from rich import box, table
-from rich.console import Console
 
 from pfl_lightning.score_kind import ScoreKind
 
@@ -70,29 +67,27 @@ def seeds_markdown(
         sign: ``+`` to show it of positive numbers too.
     """
     names = tuple(names)
-    cells = [
-        (*(row[name] for name in first), *(_with_spread(row, key.format(name), score_kind, sign) for name in names))
-        for row in rows
-    ]
+
+    def cell(row: Row, name: str) -> str:
+        mean = row[name]
+        spread = row[f"{name}_seed_std"]
+        if isnan(mean):
+            return "-"
+        text = f"{score_kind.scale * mean:{sign}.{score_kind.digits}f}"
+        return text if isnan(spread) else f"{text} ± {score_kind.show(spread)}"
+
+    cells = [(*(row[name] for name in first), *(cell(row, key.format(name)) for name in names)) for row in rows]
     return markdown(title, (*first, *names), cells)
-
-
-def _with_spread(row: Row, name: str, score_kind: ScoreKind, sign: str) -> str:
-    if isnan(row[name]):
-        return "-"
-    spread = row[f"{name}_seed_std"]
-    value = f"{score_kind.scale * row[name]:{sign}.{score_kind.digits}f}"
-    return value if isnan(spread) else f"{value} ± {score_kind.show(spread)}"
 
 
 def markdown(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """A table with a line above it."""
-    grid = table.Table(*columns, box=box.MARKDOWN)
-    for row in rows:
-        grid.add_row(*map(str, row))
-    text = io.StringIO()
-    Console(file=text, width=1000, markup=False, emoji=False, force_terminal=False).print(grid)
-    return "\n".join((title, "", *(line.rstrip() for line in text.getvalue().splitlines() if line.strip()), ""))
+    cells = [list(map(str, row)) for row in (columns, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in cells]
+    rule = "|".join("-" * (width + 2) for width in widths)
+    lines.insert(1, f"|{rule}|")
+    return "\n".join((title, "", *lines, ""))
 
 
 def write_csv(rows: Rows, path: Path) -> None:

@@ -4,7 +4,7 @@ from fakes.curves import curves
 
 from pfl_lightning.report import time_figure
 from pfl_lightning.report.compare_figures import cohort_figure, cohorts_differ, cost_figure
-from pfl_lightning.report.costs import COMMUNICATION, LINK, ROUNDS
+from pfl_lightning.report.measures import COMMUNICATION, LINK, ROUNDS
 
 
 @pytest.fixture

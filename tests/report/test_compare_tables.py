@@ -15,8 +15,7 @@ from pfl_lightning.report.compare_tables import (
     time_table,
     usual_targets,
 )
-from pfl_lightning.report.costs import COMMUNICATION
-from pfl_lightning.report.tables import markdown
+from pfl_lightning.report.measures import COMMUNICATION
 from pfl_lightning.score_kind import LOSS
 
 
@@ -124,11 +123,6 @@ def test_a_ratio_needs_the_same_settings_apart_from_doubling_and_length(write_ru
         row = time_table(curves(plain, quick), [0.6], [0]).rows[1]
         assert row["method"] == "FedRep-SRPFL"
         assert row["ratio"] == ratio if ratio else isnan(row["ratio"])
-
-
-def test_a_table_is_plain_text_where_colours_are_forced(monkeypatch):
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    assert "\x1b" not in markdown("Title", ["one"], [["1"]])
 
 
 def test_a_csv_has_an_empty_cell_for_what_is_not_known(raced, tmp_path):

@@ -9,8 +9,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 
 from benchmarks.timing import Record
 from benchmarks.variants import VARIANTS
-from pfl_lightning.report.drawing import grid
-from pfl_lightning.report.style import COLORS
+from pfl_lightning.report.drawing import COLORS, grid
 
 BACKENDS = {"auto": COLORS[0], "sequential": COLORS[5], "batched": COLORS[4]}
 OURS = COLORS[0]

@@ -9,8 +9,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from pfl_lightning.report import partition_figure, partition_table, save_figure, time_figure
-from pfl_lightning.report.drawing import draw_band, grid
-from pfl_lightning.report.style import COLORS, looks_of
+from pfl_lightning.report.drawing import COLORS, draw_band, grid, looks_of
 from reproduction.claims import deviation
 from reproduction.curves import keep
 from reproduction.items import Spec, fill

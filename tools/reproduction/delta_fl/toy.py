@@ -14,8 +14,7 @@ from matplotlib.tri import Triangulation
 from torch import Tensor
 
 from pfl_lightning.report import save_figure
-from pfl_lightning.report.drawing import grid
-from pfl_lightning.report.style import looks_of
+from pfl_lightning.report.drawing import grid, looks_of
 from pfl_lightning.seeding import seed_of
 from pfl_lightning.theory.superquantile import (
     circumcentre,

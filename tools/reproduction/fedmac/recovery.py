@@ -11,8 +11,7 @@ from matplotlib.axes import Axes
 from torch import Generator
 
 from pfl_lightning.report import save_figure
-from pfl_lightning.report.drawing import grid
-from pfl_lightning.report.style import looks_of
+from pfl_lightning.report.drawing import grid, looks_of
 from pfl_lightning.seeding import seed_of
 from pfl_lightning.theory.sparse_recovery import (
     Problems,

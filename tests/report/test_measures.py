@@ -4,7 +4,7 @@ import torch
 from fakes.curves import curves
 
 from pfl_lightning import metrics
-from pfl_lightning.report.tails import reference_of, superquantile, weighted_p90
+from pfl_lightning.report.measures import reference_of, superquantile, weighted_p90
 
 ONE = {"global": [[0.5]]}
 

@@ -3,7 +3,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from pfl_lightning.report import scatter_figure
-from pfl_lightning.report.figures.scatter import scatter_axes
+from pfl_lightning.report.client_figures import scatter_axes
 from pfl_lightning.score_kind import ACCURACY, LOSS
 
 SAMPLES, SCORES = np.array([100, 400, 25, 50]), np.array([0.9, 1.0, 0.5, 0.7])

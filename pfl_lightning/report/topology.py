@@ -7,10 +7,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection, PatchCollection
-from matplotlib.colors import BoundaryNorm, ListedColormap, to_hex
+from matplotlib.colors import ListedColormap, Normalize, to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Wedge
+from matplotlib.patches import Circle, Wedge
+from numpy.typing import NDArray
 
 from pfl_lightning.report.run_files import Floats, Ints
 
@@ -44,12 +45,13 @@ def topology_figure(graph: "nx.Graph", counts: Ints, title: str) -> Figure:
     axes = figure.subplots()
     places = places_of(graph)
     colors = class_colors(counts.shape[1])
+    held = np.column_stack([counts, np.where(counts.any(1), 0, 1)])  # to have no samples is a class of its own
+    faces = np.array([*colors, NO_SAMPLES])
     _draw_links(axes, graph, places)
     if len(graph) <= PIES:
-        _draw_pies(axes, places, counts, colors)
+        _draw_pies(axes, places, held, faces)
     else:
-        dots = [colors[held.argmax()] if held.any() else NO_SAMPLES for held in counts]
-        axes.scatter(places[:, 0], places[:, 1], s=40, c=dots, linewidths=0, zorder=2)
+        axes.scatter(places[:, 0], places[:, 1], s=40, c=faces[held.argmax(1)], linewidths=0, zorder=2)
     axes.set_title(title, color=INK)
     axes.set_aspect("equal")
     axes.axis("off")
@@ -66,9 +68,9 @@ def neighbours_figure(graph: "nx.Graph", title: str) -> Figure:
     """
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.subplots()
-    degrees = np.array([degree for _, degree in graph.degree()])
-    fewest = degrees.min()
-    most = degrees.max()
+    degrees = [degree for _, degree in graph.degree()]
+    fewest = min(degrees)
+    most = max(degrees)
     axes.hist(degrees, bins=min(most - fewest + 1, BARS), range=(fewest - 0.5, most + 0.5), color=INK)
     axes.set_title(title, color=INK)
     axes.set(xlabel="neighbours of a client", ylabel="clients")
@@ -105,9 +107,8 @@ def circle(size: int) -> Floats:
 def class_colors(num_classes: int) -> list[str]:
     """A colour for each class: distinct ones for up to 20 classes, else along a rainbow."""
     if num_classes > NAMED:
-        return [to_hex(color) for color in mpl.colormaps["turbo"](np.linspace(0.03, 0.97, num_classes))]
-    distinct = mpl.colormaps["tab10" if num_classes <= 10 else "tab20"]
-    return [to_hex(distinct(number)) for number in range(num_classes)]
+        return list(map(to_hex, mpl.colormaps["turbo"](np.linspace(0.03, 0.97, num_classes))))
+    return list(map(to_hex, mpl.color_sequences["tab10" if num_classes <= 10 else "tab20"][:num_classes]))
 
 
 def _draw_links(axes: Axes, graph: "nx.Graph", places: Floats) -> None:
@@ -119,43 +120,40 @@ def _draw_links(axes: Axes, graph: "nx.Graph", places: Floats) -> None:
     axes.add_collection(LineCollection(lines, colors=[INK], linewidths=width, alpha=alpha, zorder=1))
 
 
-def _draw_pies(axes: Axes, places: Floats, counts: Ints, colors: list[str]) -> None:
+def _draw_pies(axes: Axes, places: Floats, held: Ints, faces: NDArray[np.str_]) -> None:
     """A pie for each client, clockwise from the top; around its id where there is room."""
     radius = radius_of(places)
-    slices = []
-    for place, held in zip(places, counts, strict=True):
-        if not held.any():
-            slices.append((Wedge(place, radius, 0, 360), NO_SAMPLES))
-        ends = 90 - 360 * np.cumsum([0, *held]) / max(held.sum(), 1)
-        slices += [(Wedge(place, radius, ends[c + 1], ends[c]), colors[c]) for c in np.flatnonzero(held).tolist()]
-    wedges, faces = zip(*slices, strict=True)
-    width = 0.3 if len(colors) <= NAMED else 0
-    axes.add_collection(PatchCollection(wedges, facecolors=faces, edgecolors="white", linewidths=width, zorder=2))
-    if len(places) <= NUMBERED:
-        holes = [Wedge(place, 0.55 * radius, 0, 360) for place in places]
-        axes.add_collection(PatchCollection(holes, facecolors="white", linewidths=0, zorder=3))
-        for client, (x, y) in enumerate(places):
-            axes.text(x, y, str(client), ha="center", va="center_baseline", fontsize=8, color=INK, zorder=4)
-    xlim, ylim = zip(places.min(0) - 1.1 * radius, places.max(0) + 1.1 * radius, strict=True)
-    axes.set(xlim=xlim, ylim=ylim)
+    degrees = 360 * held / held.sum(1, keepdims=True)
+    ends = 90 - np.cumsum(degrees, axis=1)
+    clients, classes = np.nonzero(held)
+    slices = [
+        Wedge(places[client], radius, ends[client, label], ends[client, label] + degrees[client, label])
+        for client, label in zip(clients, classes, strict=True)
+    ]
+    width = 0.3 if len(faces) <= NAMED + 1 else 0
+    axes.add_collection(
+        PatchCollection(slices, facecolors=faces[classes], edgecolors="white", linewidths=width, zorder=2)
+    )
+    for client, (x, y) in enumerate(places if len(places) <= NUMBERED else ()):
+        axes.add_patch(Circle((x, y), 0.55 * radius, color="white", linewidth=0, zorder=3))
+        axes.text(x, y, str(client), ha="center", va="center_baseline", fontsize=8, color=INK, zorder=4)
+    axes.margins(0.01)
 
 
 def radius_of(places: Floats) -> float:
     """Radius of the pies: they rarely touch, and are neither lost among the links nor out of proportion."""
-    extent = np.ptp(places, axis=0).max(initial=0) or 1.0
-    apart = np.linalg.norm(places[:, None] - places, axis=2) + np.diag(np.full(len(places), np.inf))
-    nearest = np.percentile(apart.min(1), 20) if len(places) > 1 else extent
-    return float(np.clip(0.46 * nearest, 0.02 * extent, 0.06 * extent))
+    extent = np.ptp(places, axis=0).max() or 1.0
+    apart = np.sort(np.linalg.norm(places[:, None] - places, axis=2))
+    nearest = apart[:, :2].max(1)  # as the very nearest is the client itself
+    return float(np.clip(0.46 * np.percentile(nearest, 20), 0.02 * extent, 0.06 * extent))
 
 
 def _explain(figure: Figure, axes: Axes, colors: list[str]) -> None:
     """Name the colours of the classes."""
-    if len(colors) > NAMED:
-        bounds = np.arange(len(colors) + 1) - 0.5
-        scale = ScalarMappable(BoundaryNorm(bounds, len(colors)), ListedColormap(colors))
-        bar = figure.colorbar(scale, ax=axes, label="class", shrink=0.6)
-        bar.set_ticks(range(0, len(colors), -(-len(colors) // 10)))
-        bar.minorticks_off()
+    number = len(colors)
+    if number > NAMED:
+        scale = ScalarMappable(Normalize(-0.5, number - 0.5), ListedColormap(colors))
+        figure.colorbar(scale, ax=axes, label="class", shrink=0.6, ticks=range(0, number, -(-number // 10)))
         return
     dots = [Line2D([], [], marker="o", linestyle="", markersize=8, color=color) for color in colors]
-    figure.legend(dots, map(str, range(len(colors))), title="class", loc="outside right center", frameon=False)
+    figure.legend(dots, map(str, range(number)), title="class", loc="outside right center", frameon=False)

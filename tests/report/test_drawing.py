@@ -1,7 +1,7 @@
 import pytest
 
 from pfl_lightning import methods
-from pfl_lightning.report.style import LOOKS, looks_of
+from pfl_lightning.report.drawing import LOOKS, looks_of
 from pfl_lightning.settings.registry import choices
 
 

@@ -5,7 +5,7 @@ from matplotlib.collections import LineCollection, PatchCollection
 from matplotlib.colors import to_hex, to_rgba
 
 from pfl_lightning.report import neighbours_figure, topology_figure
-from pfl_lightning.report.figures.topology import NO_SAMPLES, circle, class_colors, places_of, radius_of
+from pfl_lightning.report.topology import NO_SAMPLES, circle, class_colors, places_of, radius_of
 
 KITE = nx.Graph([(0, 1), (1, 2), (1, 3), (2, 3)])
 COUNTS = np.array([[6, 2, 0], [0, 5, 0], [0, 0, 0], [1, 1, 2]])

@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.table import Table
 
+from pfl_lightning.report.drawing import CARD, CARD_SIZE
 from pfl_lightning.report.run_files import Ints
-from pfl_lightning.report.style import CARD, CARD_SIZE
 
 BUBBLES = 100  # clients in the bubble plot; more cannot be told apart
 POINTS = 1000  # clients in the plot of sizes; more take seconds and change nothing
@@ -47,16 +47,13 @@ def partition_figure(counts: Mapping[str, Ints], title: str) -> Figure:
     Returns:
         A figure of two panels; of more than 100 clients with training samples, 100 at equal distances are in the first.
     """
-    train = counts["train"]
-    ids = np.flatnonzero(train.sum(1))
-    clients = _spread(ids, BUBBLES)
     figure = Figure(figsize=(11, 4.5), layout="constrained")
     bubbles, sizes = figure.subplots(1, 2, width_ratios=(3, 1))
     bubbles.tick_params(axis="x", labelsize=8)
-    _draw_bubbles(bubbles, train, clients, room=(600, 260), labels=20)
-    among = "" if len(clients) == len(ids) else f", {len(clients)} of them shown"
-    bubbles.set_title(f"{title}: training samples per class and client ({len(ids):,} clients{among})")
-    _draw_sizes(sizes, {split: np.sort(per_class.sum(1)) for split, per_class in counts.items()})
+    clients, number = _draw_bubbles(bubbles, counts["train"], room=(600, 260), labels=20)
+    among = "" if clients == number else f", {clients} of them shown"
+    bubbles.set_title(f"{title}: training samples per class and client ({number:,} clients{among})")
+    _draw_sizes(sizes, counts)
     return figure
 
 
@@ -67,46 +64,53 @@ def partition_card(counts: Mapping[str, Ints], title: str) -> Figure:
         counts: Samples of each class at each client, by split, ``[clients, classes]``.
         title: Name of the data set.
     """
-    ids = np.flatnonzero(counts["train"].sum(1))
     with rc_context(CARD):
         figure = Figure(figsize=CARD_SIZE, layout="constrained")
         axes = figure.subplots()
-        _draw_bubbles(axes, counts["train"], _spread(ids, BUBBLES), room=(250, 170), labels=6)
-        axes.set_title(f"{title}: {len(ids):,} clients")
+        _, number = _draw_bubbles(axes, counts["train"], room=(250, 170), labels=6)
+        axes.set_title(f"{title}: {number:,} clients")
         axes.grid(visible=False)
     return figure
 
 
-def _draw_bubbles(axes: Axes, train: Ints, clients: Ints, room: tuple[float, float], labels: int) -> None:
+def _draw_bubbles(axes: Axes, train: Ints, room: tuple[float, float], labels: int) -> tuple[int, int]:
     """One bubble per client and class; the area is the number of samples, the largest nearly fills its place.
 
     Args:
         axes: Where to draw.
         train: Training samples of each class at each client, ``[clients, classes]``.
-        clients: The clients that are drawn.
         room: Width and height of the axes, in points.
         labels: About how many clients, and classes, are named at most.
+
+    Returns:
+        How many clients are drawn, and how many have training samples.
     """
-    counts = train[clients]
-    columns, classes = np.nonzero(counts)
-    amounts = counts[columns, classes]
-    place = min(room[0] / max(len(clients), 1), room[1] / train.shape[1], 24)  # points across
+    ids = np.flatnonzero(train.sum(1))
+    clients = _spread(ids, BUBBLES)
+    columns, classes = np.nonzero(train[clients])
+    amounts = train[clients[columns], classes]
+    width = len(clients)
+    height = train.shape[1]
+    place = min(room[0] / max(width, 1), room[1] / height, 24)  # points across
     areas = (0.95 * place) ** 2 * amounts / amounts.max(initial=1)
     axes.scatter(columns, classes, s=areas, color=TAB_BLUE, linewidths=0)
-    step = max(1, len(clients) // labels)
-    axes.set_xticks(np.arange(0, len(clients), step), map(str, clients[::step]))
-    axes.set(xlabel="client", ylabel="class", xlim=(-0.7, len(clients) - 0.3), ylim=(-0.7, train.shape[1] - 0.3))
-    axes.set_yticks(np.arange(0, train.shape[1], max(1, train.shape[1] // labels)))
+    step = max(1, width // labels)
+    axes.set_xticks(np.arange(0, width, step), map(str, clients[::step]))
+    axes.set_yticks(np.arange(0, height, max(1, height // labels)))
+    axes.set(xlabel="client", ylabel="class", xlim=(-0.7, width - 0.3), ylim=(-0.7, height - 0.3))
     axes.spines[["top", "right"]].set_visible(False)
+    return width, len(ids)
 
 
-def _draw_sizes(axes: Axes, sizes: Mapping[str, Ints]) -> None:
+def _draw_sizes(axes: Axes, counts: Mapping[str, Ints]) -> None:
     """The number of samples of every client, from the smallest to the largest client of each split."""
-    for split, ascending in sizes.items():
-        if len(held := ascending[ascending > 0]):
-            points = _spread(held, POINTS)
+    for split, per_class in counts.items():
+        sizes = np.sort(per_class.sum(1))
+        sizes = sizes[sizes > 0]
+        if len(sizes):
+            points = _spread(sizes, POINTS)
             axes.plot(np.linspace(0, 100, len(points)), points, drawstyle="steps-mid", label=split)
-            if held[-1] > 20 * held[0]:
+            if sizes[-1] > 20 * sizes[0]:
                 axes.set_yscale("log")
     axes.set(xlabel="% of the clients, by size", ylabel="samples of a client", title="Sizes")
     axes.set_ylim(None if axes.get_yscale() == "log" else 0)

@@ -1,1 +1,0 @@
-"""Figures of one run, or of its data."""
