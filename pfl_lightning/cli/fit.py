@@ -2,8 +2,9 @@
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
@@ -70,20 +71,19 @@ class SettingsCLI(LightningCLI):
 
 
 class RunCLI(SettingsCLI):
-    """Method x data x trainer from YAML files and options: trains, or evaluates a run again.
+    """Makes a session of YAML files and options, which trains, or evaluates a run again.
 
     Args:
-        args: The command and its words; the arguments of the process by default.
+        command: ``fit``, ``validate`` or ``test``.
+        words: The words after it.
     """
 
     resume: Resume | None = None
 
-    def __init__(self, args: list[str] | None = None) -> None:
-        command, *words = map(str, sys.argv[1:] if args is None else args)
-        self.command = cast(Command, command)
-        self.is_in_program = args is not None
+    def __init__(self, command: Command, words: list[str]) -> None:
+        self.command = command
+        self.is_in_program = sys.argv[1:] != [command, *words]  # which other processes would not run
         super().__init__(words, usage=help_text(command).partition("\n")[0].removeprefix("usage: "))
-        self.session.run()
 
     def add_core_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add the checkpoint, which is no setting of a run either."""
@@ -136,3 +136,22 @@ def settings_of(words: list[str]) -> dict[str, Any]:
         PflError: If they are wrong.
     """
     return SettingsCLI(words).settings
+
+
+def run_command(command: Command, words: list[str]) -> None:
+    """Run ``pfl fit``, ``pfl validate`` or ``pfl test``.
+
+    Args:
+        command: Which of them.
+        words: The words after it.
+
+    Raises:
+        PflError: If the settings are wrong, or the run cannot go on.
+    """
+    processes.keep_freed_memory()
+    RunCLI(command, words).session.run()
+
+
+fit_command = partial(run_command, "fit")
+validate_command = partial(run_command, "validate")
+test_command = partial(run_command, "test")

@@ -31,7 +31,7 @@ examples:
 pfl COMMAND --help says more about a command, pfl --version prints the version."""
 
 
-class Command(NamedTuple):
+class Subcommand(NamedTuple):
     """What a command does, in a line, and where its function is."""
 
     line: str
@@ -44,14 +44,14 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "fit": Command("train a method on a data set, or resume a run", "fit", "RunCLI"),
-    "validate": Command("evaluate a run again on its validation samples", "fit", "RunCLI"),
-    "test": Command("evaluate a run again on its test samples", "fit", "RunCLI"),
-    "compare": Command("tables and figures of several runs", "compare", "compare_command"),
-    "data": Command("download a data set, or show which client holds what", "data", "data_command"),
-    "export": Command("write the model of one client to a file", "export", "export_command"),
-    "list": Command("the methods, data sets, networks and so on that there are", "listing", "list_command"),
-    "sweep": Command("many runs: methods, values and seeds, or a search", "sweep", "sweep_command"),
+    "fit": Subcommand("train a method on a data set, or resume a run", "fit", "fit_command"),
+    "validate": Subcommand("evaluate a run again on its validation samples", "fit", "validate_command"),
+    "test": Subcommand("evaluate a run again on its test samples", "fit", "test_command"),
+    "compare": Subcommand("tables and figures of several runs", "compare", "compare_command"),
+    "data": Subcommand("download a data set, or show which client holds what", "data", "data_command"),
+    "export": Subcommand("write the model of one client to a file", "export", "export_command"),
+    "list": Subcommand("the methods, data sets, networks and so on that there are", "listing", "list_command"),
+    "sweep": Subcommand("many runs: methods, values and seeds, or a search", "sweep", "sweep_command"),
 }
 
 

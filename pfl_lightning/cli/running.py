@@ -18,7 +18,7 @@ def run(command: Callable[..., Any], args: list[str] | None) -> None:
     """Run a command.
 
     Args:
-        command: Takes the words after its name; a class of Lightning's command line takes all words.
+        command: Takes the words after its name.
         args: Arguments; those of the process by default.
 
     Raises:
@@ -27,13 +27,7 @@ def run(command: Callable[..., Any], args: list[str] | None) -> None:
     silence_lightning()
     sys.path.insert(0, "")  # a method of the user's own lies in the working folder
     try:
-        if isinstance(command, type):
-            from pfl_lightning.processes import keep_freed_memory
-
-            keep_freed_memory()
-            command(args)
-        else:
-            command((sys.argv[1:] if args is None else args)[1:])
+        command((sys.argv[1:] if args is None else args)[1:])
     except KeyboardInterrupt:
         raise SystemExit(128 + signal.SIGINT) from None
     except SettingsError as error:
