@@ -79,12 +79,8 @@ class Experiment:
         self.callbacks = callbacks
         self.checkpoint = checkpoint or RoundCheckpoint()
         self.percentile_errors = percentile_errors or PercentileErrors()
-        self.trainer = {
-            "enable_progress_bar": False,
-            **trainer,
-            "max_steps": rounds,
-            "default_root_dir": fspath(folder),
-        }
+        self.trainer = {"enable_progress_bar": False, **trainer}
+        self.trainer |= {"max_steps": rounds, "default_root_dir": fspath(folder)}
         self.seed = seed
         self._settings: dict[str, Any] | None = None
 

@@ -27,11 +27,8 @@ from pfl_lightning.settings.values import Settings, changes, flat, named_callbac
 # settings whose keys end so may change when a run resumes
 MAY_CHANGE = ("lr", "root", "data.file", "chunk_size", "new_clients", "new_samples", "new_head_epochs")
 
-OF_PROCESSES = (
-    "devices",
-    "num_nodes",
-    "strategy",
-)  # of the trainer, which an evaluation does not take over from training
+# options of the trainer that an evaluation does not take over from training
+OF_PROCESSES = ("devices", "num_nodes", "strategy")
 ENTRIES = (FILE, "config", "global_step", "fingerprint", "callbacks", "monitor")  # what a checkpoint says of its run
 
 

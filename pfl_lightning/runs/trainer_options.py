@@ -126,17 +126,15 @@ def check_callbacks(callbacks: Sequence[pl.Callback], shows_progress: bool) -> N
         if isinstance(callback, NOT_WITH_ROUNDS):
             reason = "clients take the steps, inside of a round, and whole rounds are saved"
             raise PflError(f"trainer.callbacks: {name} does not work with rounds: {reason}")
-        if (
-            isinstance(callback, lightning_callbacks.EarlyStopping) and callback._check_on_train_epoch_end
-        ):  # no public name
+        stops_early = isinstance(callback, lightning_callbacks.EarlyStopping)
+        if stops_early and callback._check_on_train_epoch_end:  # it has no public name
             key = "trainer.callbacks.check_on_train_epoch_end"
             raise PflError(f"{key} must be null, got True: all rounds are one epoch")
         for hook in NEVER_CALLED:
             if getattr(type(callback), hook) is not getattr(pl.Callback, hook):
                 warnings.warn(f"{name}.{hook} is never called: clients train inside a round", stacklevel=2)
-    names = [
-        type(callback).__name__ for callback in callbacks if not isinstance(callback, package_callbacks.ClientMetrics)
-    ]
+    repeatable = package_callbacks.ClientMetrics
+    names = [type(callback).__name__ for callback in callbacks if not isinstance(callback, repeatable)]
     if repeated := [name for name in names if names.count(name) > 1]:
         raise PflError(f"trainer.callbacks: {repeated[0]} is listed twice (null clears the list)")
     bars = [type(callback).__name__ for callback in callbacks if isinstance(callback, lightning_callbacks.ProgressBar)]

@@ -64,9 +64,8 @@ class SettingsParser(ArgumentParser):
         Raises:
             SettingsError: If one is wrong, or was given to a class before another class was chosen that lacks it.
         """
-        words = [
-            re.sub("=None$", "=null", word) for word in with_config_files(_up_to_help(args))
-        ]  # a null inside of an option
+        words = list(with_config_files(_up_to_help(args)))
+        words = [re.sub("=None$", "=null", word) for word in words]  # as jsonargparse writes a null inside of an option
         try:
             settings = super().parse_args(list(_with_class_paths(words)), *others, **kwargs)
         except Exception as error:  # of a number with hundreds of digits, or whatever a file of the user's raises
@@ -135,7 +134,7 @@ class SettingsParser(ArgumentParser):
     def add_class_arguments(self, *args: Any, **kwargs: Any) -> list[str]:
         """Add the options of a class; a default that is a ``partial`` of a class is shown and stored as settings."""
         names: list[str] = super().add_class_arguments(*args, **kwargs)
-        for action in self._actions:
+        for action in self._actions:  # their defaults have no public name
             if isinstance(default := action.default, partial) and isinstance(default.func, type) and not default.args:
                 action.default = Namespace(class_path=import_path(default.func), init_args=Namespace(default.keywords))
         return names
