@@ -126,10 +126,11 @@ def check_callbacks(callbacks: Sequence[pl.Callback], shows_progress: bool) -> N
         if isinstance(callback, NOT_WITH_ROUNDS):
             reason = "clients take the steps, inside of a round, and whole rounds are saved"
             raise PflError(f"trainer.callbacks: {name} does not work with rounds: {reason}")
-        stops_early = isinstance(callback, lightning_callbacks.EarlyStopping)
-        if stops_early and callback._check_on_train_epoch_end:  # it has no public name
-            key = "trainer.callbacks.check_on_train_epoch_end"
-            raise PflError(f"{key} must be null, got True: all rounds are one epoch")
+        if isinstance(callback, lightning_callbacks.EarlyStopping):
+            checks_at_end = callback._check_on_train_epoch_end  # it has no public name
+            if checks_at_end:
+                key = "trainer.callbacks.check_on_train_epoch_end"
+                raise PflError(f"{key} must be null, got True: all rounds are one epoch")
         for hook in NEVER_CALLED:
             if getattr(type(callback), hook) is not getattr(pl.Callback, hook):
                 warnings.warn(f"{name}.{hook} is never called: clients train inside a round", stacklevel=2)
