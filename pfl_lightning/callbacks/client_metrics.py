@@ -62,11 +62,9 @@ class ClientMetrics(pl.Callback):
         """Have the clients evaluated by the metric."""
         method = method_of(pl_module)
         data = federated(trainer)
-        name = str(self.name)
-        for split in data.eval_splits:
-            for model in method.evaluated_models:
-                metric = ClientMetric(data.eval_clients, build_metric(self.metric, data.num_classes), name)
-                method.evaluator.others[f"{split}/{model}/{name}"] = metric.to(method.device)
+        for tag in method.evaluator.scores:
+            metric = ClientMetric(data.eval_clients, build_metric(self.metric, data.num_classes), str(self.name))
+            method.evaluator.others[f"{tag}/{self.name}"] = metric.to(method.device)
 
     on_test_epoch_start = on_validation_epoch_start
 

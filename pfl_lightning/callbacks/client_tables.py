@@ -13,7 +13,7 @@ from pfl_lightning.callbacks.run_folder import folder_of
 from pfl_lightning.data import federated
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.metrics import ClientMetric, ClientScores, client_percentiles, superquantile
-from pfl_lightning.report.run_files import CLIENTS
+from pfl_lightning.report.run_files import CLIENTS, RESULTS
 from pfl_lightning.score_kind import ACCURACY
 
 
@@ -95,9 +95,9 @@ def gathered(metric: Any) -> Any:
 def client_rows(method: Method, name: str, scores: ClientScores) -> list[dict[str, Any]]:
     """What each client got with a model on a split, ``split/model``, as rows of ``clients.csv``."""
     split, model = name.split("/")
-    columns = {"client": scores.ids, "samples": scores.samples, "correct": scores.correct, "loss": scores.loss}
-    cells = zip(*(column.tolist() for column in columns.values()), strict=True)
-    rows = {row[0]: {"split": split, "model": model, **dict(zip(columns, row, strict=True))} for row in cells}
+    rows: dict[int, dict[str, Any]] = {}
+    for cells in zip(*(column.tolist() for column in scores), strict=True):
+        rows[cells[0]] = {"split": split, "model": model, **dict(zip(RESULTS, cells, strict=True))}
     for tag, metric in method.evaluator.others.items():
         if tag.startswith(f"{name}/"):
             ids, _, values = gathered(metric)

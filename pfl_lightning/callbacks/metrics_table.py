@@ -87,8 +87,9 @@ class MetricsTable(Logger, RunTable):
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Store what a run logs of this round that does not evaluate it."""
-        has_row = self.csv.round == trainer.global_step and is_logged(trainer)
-        self.unevaluated_row = dict(self.row) if has_row else {}
+        self.unevaluated_row = {}
+        if self.csv.round == trainer.global_step and is_logged(trainer):
+            self.unevaluated_row |= self.row
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]

@@ -71,7 +71,8 @@ class RoundProgressBar(ProgressBar):
         self.teardown()
         self._status = Status(method, rounds)
         if self._enabled:
-            self._display = display_of(self._status, Console(stderr=True))
+            console = Console(stderr=True)
+            self._display = bars(self._status, console) if console.is_terminal else Lines(self._status)
             self._display.start()
 
 
@@ -139,8 +140,7 @@ class Status:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
         """The lines as they are now."""
         progress = self.method.progress
-        columns = Column(no_wrap=True), Column(ratio=1), Column(no_wrap=True)
-        grid = Table.grid(*columns, padding=(0, 1), expand=True)
+        grid = Table.grid(Column(no_wrap=True), Column(ratio=1), Column(no_wrap=True), padding=(0, 1), expand=True)
         rounds = (f"Round {self.method.accounting.clock.rounds}/{self.rounds}", self.rounds, self.done, self.words)
         work = (progress.doing.capitalize(), 1.0, progress.share, self.work)
         for title, total, done, words in (rounds, work):
@@ -148,6 +148,12 @@ class Status:
                 text = words_within(options.max_width - len(title) - SMALLEST_BAR - 2, words)
                 grid.add_row(title, Bar(total, done), text)
         yield grid
+
+
+def bars(status: Status, console: Console) -> Live:
+    """Draws where a run is on a terminal."""
+    prints = sys.stdout.isatty()  # what is printed meanwhile appears above; a redirected stdout stays what it is
+    return Live(status, console=console, refresh_per_second=REFRESHES, redirect_stdout=prints)
 
 
 class Lines(Thread):
@@ -172,14 +178,6 @@ class Lines(Thread):
         """End the thread."""
         self.ended.set()
         self.join()
-
-
-def display_of(status: Status, console: Console) -> Live | Lines:
-    """What shows where a run is, on a terminal or elsewhere; it has ``start`` and ``stop``."""
-    if not console.is_terminal:
-        return Lines(status)
-    prints = sys.stdout.isatty()  # what is printed meanwhile appears above; a redirected stdout stays what it is
-    return Live(status, console=console, refresh_per_second=REFRESHES, redirect_stdout=prints)
 
 
 def words_within(width: int, words: list[str]) -> str:

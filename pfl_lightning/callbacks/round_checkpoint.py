@@ -136,7 +136,6 @@ class RoundCheckpoint(Checkpoint):
         """Save the round that was written; only now has Lightning logged its values. Stop after a signal."""
         if self._is_pending:
             self._become_last(trainer)
-            self._stop_after_signal(trainer)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Save the round that was evaluated, if it is due or the best."""
@@ -150,7 +149,6 @@ class RoundCheckpoint(Checkpoint):
             self._become_best(also_last=is_due)
         if is_due:
             self._become_last(trainer)
-            self._stop_after_signal(trainer)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Save the last round, unless its evaluation did; restore the previous signal handlers."""
@@ -223,7 +221,11 @@ class RoundCheckpoint(Checkpoint):
             replace(source, self.folder / BEST)
 
     def _become_last(self, trainer: pl.Trainer) -> None:
-        """Make the round that was written the last one, and the last one the previous one if it is intact."""
+        """Make the round that was written the last one, and the last one the previous one if it is intact.
+
+        Raises:
+            Stopped: After a signal, unless this was the last round.
+        """
         self._is_pending = False
         last = self.folder / LAST
         if trainer.is_global_zero:
@@ -232,6 +234,11 @@ class RoundCheckpoint(Checkpoint):
                     replace(last, self.folder / PREVIOUS)
                 replace(self.temporary, last)
         trainer.strategy.barrier("checkpoint")
+        if self._signal and trainer.global_step < trainer.max_steps:
+            if trainer.is_global_zero:
+                saved = f"saved round {trainer.global_step}"
+                sys.stderr.write(f"pfl: {saved}; add --ckpt_path last to the command to continue\n")
+            raise Stopped(128 + self._signal)
 
     # Signals
 
@@ -242,13 +249,6 @@ class RoundCheckpoint(Checkpoint):
         if processes.rank() == 0:
             name = signal.Signals(number).name
             sys.stderr.write(f"\npfl: {name}: finishing and saving this round; send it again to stop at once\n")
-
-    def _stop_after_signal(self, trainer: pl.Trainer) -> None:
-        if self._signal and trainer.global_step < trainer.max_steps:
-            if trainer.is_global_zero:
-                saved = f"saved round {trainer.global_step}"
-                sys.stderr.write(f"pfl: {saved}; add --ckpt_path last to the command to continue\n")
-            raise Stopped(128 + self._signal)
 
     def _restore_handlers(self) -> None:
         for number, handler in self._handlers.items():
