@@ -1,16 +1,11 @@
-from functools import partial
-
 import numpy as np
 import pandas as pd
 import pytest
+from fakes.methods import small
 from lightning.pytorch.loggers import CSVLogger
 from torch.nn import functional as F
 
 from pfl_lightning.callbacks import PercentileErrors
-from pfl_lightning.methods import FedAvg
-from pfl_lightning.models import MLP
-
-small = partial(FedAvg, network=partial(MLP, hidden=(4,)), eval_epochs=0)
 
 
 def lowest_mean(scores, share):
@@ -24,7 +19,7 @@ def test_weighted_percentiles_and_tails_are_those_of_all_samples(name, ragged_da
     split, column = ("train", "loss") if name == "loss" else ("test", "correct")
     data = ragged_data(eval_train=True, val_fraction=0.0)
     callback = PercentileErrors(percentiles=(10, 40, 50, 60), tails=(0.1, 0.3, 0.9), errors=True)
-    metrics = fit(small(), data, 3, callbacks=[callback], logger=CSVLogger(tmp_path)).callback_metrics
+    metrics = fit(small(eval_epochs=0), data, 3, callbacks=[callback], logger=CSVLogger(tmp_path)).callback_metrics
     rows = pd.read_csv(next(tmp_path.rglob("clients.csv"))).query("round == 3 and split == @split")
     scores = rows[column] / (rows.samples if column == "correct" else 1)
     scores = 1 - scores if name == "error" else scores
@@ -39,7 +34,7 @@ def test_weighted_percentiles_and_tails_are_those_of_all_samples(name, ragged_da
 
 
 def test_the_table_has_every_clients_own_mean_loss_and_correct_predictions(ragged_data, fit, tmp_path):
-    method, data = small(), ragged_data()
+    method, data = small(eval_epochs=0), ragged_data()
     logged = fit(method, data, 2, callbacks=[PercentileErrors()], logger=CSVLogger(tmp_path)).callback_metrics
     assert not [name for name in logged if "/error/" in name], "errors are not logged unless they are wanted"
     table = pd.read_csv(next(tmp_path.rglob("clients.csv")))
@@ -57,7 +52,7 @@ def test_the_table_has_every_clients_own_mean_loss_and_correct_predictions(ragge
 
 
 def test_an_evaluation_after_the_run_leaves_the_table_as_it_was(ragged_data, fit, tmp_path):
-    method, data = small(), ragged_data()
+    method, data = small(eval_epochs=0), ragged_data()
     trainer = fit(method, data, 3, callbacks=[PercentileErrors()], logger=CSVLogger(tmp_path))
     table = next(tmp_path.rglob("clients.csv"))
     before = table.read_bytes()
@@ -73,5 +68,12 @@ def test_there_is_no_table_unless_it_is_wanted_in_a_run_that_is_logged(
     table, has_logger, trial, ragged_data, fit, tmp_path
 ):
     logger = CSVLogger(tmp_path) if has_logger else False
-    fit(small(), ragged_data(), 1, callbacks=[PercentileErrors(table=table)], logger=logger, fast_dev_run=trial)
+    fit(
+        small(eval_epochs=0),
+        ragged_data(),
+        1,
+        callbacks=[PercentileErrors(table=table)],
+        logger=logger,
+        fast_dev_run=trial,
+    )
     assert not list(tmp_path.rglob("clients.csv"))

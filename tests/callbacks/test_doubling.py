@@ -1,19 +1,14 @@
-from functools import partial
-
 import lightning.pytorch as pl
 import pytest
-from fakes.methods import distance
+from fakes.methods import distance, small
 from fakes.participants import CountParticipants
 
 from pfl_lightning.callbacks import GradientDoubling, StageDoubling
 from pfl_lightning.callbacks.doubling import Doubling
 from pfl_lightning.data import Digits
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import FedAvg, FedRep, LGFedAvg
-from pfl_lightning.models import MLP
+from pfl_lightning.methods import FedRep, LGFedAvg
 from pfl_lightning.system import FixedExponential, Participation, UniformTime
-
-small = partial(FedAvg, network=partial(MLP, hidden=(4,)))
 
 
 class EveryRoundDoubling(Doubling):

@@ -1,10 +1,10 @@
 import re
-from functools import partial
 from itertools import product
 
 import numpy as np
 import pytest
 import torch
+from fakes.methods import TINY, small
 from lightning.pytorch.loggers import TensorBoardLogger
 from matplotlib.figure import Figure
 from tensorboard.backend.event_processing.event_accumulator import HISTOGRAMS, IMAGES, EventAccumulator
@@ -14,17 +14,14 @@ from pfl_lightning.callbacks import PercentileErrors, RunFigures, figures
 from pfl_lightning.callbacks.board import Board
 from pfl_lightning.callbacks.figures import charts_for
 from pfl_lightning.methods import DPSGD, FedAvg, FedRep
-from pfl_lightning.models import MLP
 from pfl_lightning.server import ErdosRenyi
 
 pytestmark = pytest.mark.usefixtures("pictures")
 
-NETWORK = partial(MLP, hidden=(4,))
-
 
 def run(make, data, fit, folder, rounds=1, ckpt_path=None, logger=TensorBoardLogger, **options):
     """What TensorBoard has of a run with figures."""
-    method = make(network=NETWORK, **{"eval_epochs": 0, **options})
+    method = make(network=TINY, **{"eval_epochs": 0, **options})
     callbacks = [PercentileErrors((25, 50, 75)), RunFigures()]
     fit(method, data, rounds, callbacks=callbacks, logger=logger(folder, "", "board"), ckpt_path=ckpt_path)
     return EventAccumulator(str(folder / "board"), {IMAGES: 0, HISTOGRAMS: 0}).Reload()
@@ -119,7 +116,7 @@ def test_the_ends_of_runs_have_histograms_and_there_are_charts_of_what_is_logged
 
 
 def test_without_quartiles_there_are_the_headline_and_the_worst(ragged_data, fit):
-    method = FedAvg(network=NETWORK)
+    method = small()
     fit(method, ragged_data(), 1)
     assert list(charts_for(method, has_quartiles=False)) == [
         "test/accuracy of every method",

@@ -1,15 +1,15 @@
-from functools import partial
 from itertools import pairwise
 from math import sqrt
 
 import lightning.pytorch as pl
 import pytest
+from fakes.methods import TINY
 
 from pfl_lightning.callbacks import OracleDoubling
 from pfl_lightning.data import LinearRepresentation
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg, LinearFedRep
-from pfl_lightning.models import MLP, LinearNetwork
+from pfl_lightning.models import LinearNetwork
 from pfl_lightning.system import Participation
 
 FLOOR, LEAVE, STOP = 0.4, 1.3, 1.25
@@ -61,7 +61,7 @@ class Told(FedAvg):
     """Its distances are these."""
 
     def __init__(self, distances):
-        super().__init__(network=partial(MLP, hidden=(4,)), eval_epochs=0)
+        super().__init__(network=TINY, eval_epochs=0)
         self.told = iter(distances)
 
     def training_step(self, batch, batch_idx):

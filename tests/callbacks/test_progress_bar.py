@@ -1,22 +1,19 @@
 import io
 import re
 import time
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
+from fakes.methods import small
 from rich.console import Console
 
 from pfl_lightning.callbacks import RoundProgressBar, progress_bar
-from pfl_lightning.callbacks.progress_bar import Lines, Status, clock
+from pfl_lightning.callbacks.progress_bar import Lines, Status
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation import cohort
-from pfl_lightning.methods import FedAvg
-from pfl_lightning.models import MLP
 
 COUNTS = torch.tensor([60, 30, 10])
-small = partial(FedAvg, network=partial(MLP, hidden=(8, 5)))
 
 
 @pytest.fixture
@@ -85,14 +82,22 @@ def test_the_longest_lines_fit_and_keep_their_bars(width):
     assert width == 40 or "left, loss 0.01235" in lines[0]
 
 
-def test_a_run_leaves_its_last_round_on_the_terminal(ragged_data, fit, terminal):
-    fit(small(), ragged_data(), 2, enable_progress_bar=True, callbacks=[RoundProgressBar()])
+@pytest.fixture
+def run(ragged_data, fit):
+    """Trains with a progress bar."""
+    return lambda method, rounds: fit(
+        method, ragged_data(), rounds, enable_progress_bar=True, callbacks=[RoundProgressBar()]
+    )
+
+
+def test_a_run_leaves_its_last_round_on_the_terminal(run, terminal):
+    run(small(), 2)
     assert "Round 2/2" in terminal.getvalue()
     assert "6 clients" in terminal.getvalue()
 
 
-def test_without_a_terminal_a_short_run_says_nothing(ragged_data, fit, capsys):
-    fit(small(), ragged_data(), 2, enable_progress_bar=True, callbacks=[RoundProgressBar()])
+def test_without_a_terminal_a_short_run_says_nothing(run, capsys):
+    run(small(), 2)
     assert capsys.readouterr().err == ""
 
 
@@ -108,11 +113,7 @@ def test_without_a_terminal_a_long_run_says_a_line_now_and_then(monkeypatch, cap
     assert re.match(r"pfl: round 0 of 100, \S+ left; training: 00:\d\d left, 1 of 3 clients\n", said)
 
 
-def test_an_error_gets_a_line_of_its_own(ragged_data, fit, terminal):
+def test_an_error_gets_a_line_of_its_own(run, terminal):
     with pytest.raises(PflError, match="diverged"):
-        fit(small(lr=1e30), ragged_data(), 9, enable_progress_bar=True, callbacks=[RoundProgressBar()])
+        run(small(lr=1e30), 9)
     assert terminal.getvalue().removesuffix("\x1b[?25h").endswith("\n")
-
-
-def test_a_clock_counts_hours_and_days():
-    assert [clock(seconds) for seconds in (0.9, 61, 3600, 90_000)] == ["00:00", "01:01", "1:00:00", "1 day, 1:00:00"]

@@ -7,8 +7,12 @@ import plain_loop
 import torch
 from torch import nn
 
+from pfl_lightning.methods import FedAvg
 from pfl_lightning.models import MLP, Network
 from pfl_lightning.tree import Params
+
+TINY = partial(MLP, hidden=(4,))
+small = partial(FedAvg, network=TINY)
 
 
 def built(make, data, hidden=(8, 5), **options: Any):
