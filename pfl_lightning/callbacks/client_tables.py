@@ -12,7 +12,7 @@ from pfl_lightning.callbacks.round_csv import RoundCsv, RunTable, columns_of, cs
 from pfl_lightning.callbacks.run_folder import folder_of
 from pfl_lightning.data import federated
 from pfl_lightning.methods import Method, method_of
-from pfl_lightning.metrics import ClientMetric, ClientScores, client_percentiles, superquantile
+from pfl_lightning.metrics import ClientScores, client_percentiles, superquantile
 from pfl_lightning.report.run_files import CLIENTS, RESULTS
 from pfl_lightning.score_kind import ACCURACY
 
@@ -69,7 +69,6 @@ class PercentileErrors(RunTable):
                 self._log(method, tag, errors, scores.samples, higher_is_better=False)
             rows += client_rows(method, name, scores)
         for tag, client_metric in method.evaluator.others.items():
-            assert isinstance(client_metric, ClientMetric)
             _, samples, values = gathered(client_metric)
             self._log(method, tag, values, samples, client_metric.score_kind.higher_is_better)
         if self.csv is not None and trainer.state.fn == TrainerFn.FITTING:

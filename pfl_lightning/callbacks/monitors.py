@@ -1,6 +1,6 @@
 """What callbacks monitor, such as Lightning's ``EarlyStopping``."""
 
-from typing import Any, cast
+from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, Timer
@@ -10,7 +10,6 @@ from pfl_lightning.callbacks.evaluation import callbacks_of, is_extra
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method, method_of
-from pfl_lightning.metrics import ClientMetric
 from pfl_lightning.score_kind import ACCURACY, LOSS, ScoreKind, headline
 
 LOWER_IS_BETTER = {LOSS.name, ACCURACY.error_name, "std", "left_out"}
@@ -99,7 +98,7 @@ def monitored(callbacks: list[pl.Callback]) -> list[str]:
 
 def higher_is_better(value: str, method: Method) -> bool:
     """Whether more is better of a logged value, such as ``val/global/accuracy/mean``."""
-    score_kinds = [cast(ClientMetric, metric).score_kind for metric in method.evaluator.others.values()]
+    score_kinds = [metric.score_kind for metric in method.evaluator.others.values()]
     falling = {score_kind.name for score_kind in score_kinds if not score_kind.higher_is_better}
     return not (LOWER_IS_BETTER | falling) & set(value.split("/"))
 

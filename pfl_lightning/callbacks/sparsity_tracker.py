@@ -65,7 +65,6 @@ class SparsityTracker(pl.Callback):
         rounds = method.accounting.clock.rounds
         for model in method.eval_models:
             metric = global_density(method) if model == SHARED else method.evaluator.measures.pop(f"{model}/density")
-            assert isinstance(metric, ClientDensity)
             densities = metric.compute()
             *layers, total = densities.tolist()
             method.log_dict(tagged(metric, f"density/{model}/{ALL}", total))

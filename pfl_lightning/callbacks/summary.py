@@ -2,7 +2,6 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import cast
 
 import lightning.pytorch as pl
 from lightning.pytorch.trainer.states import TrainerFn
@@ -18,7 +17,7 @@ from pfl_lightning.callbacks.run_folder import folder_of
 from pfl_lightning.data import federated
 from pfl_lightning.errors import printable
 from pfl_lightning.methods import Method, method_of
-from pfl_lightning.metrics import ClientMetric, density
+from pfl_lightning.metrics import density
 from pfl_lightning.score_kind import ScoreKind
 from pfl_lightning.server import DPAggregator
 
@@ -94,9 +93,9 @@ class RunSummary(pl.Callback):
         console = Console(markup=False, emoji=False)
         method = method_of(trainer.lightning_module)
         name = f"{split}/{method.evaluated_models[0]}"
-        metrics = [metric for key, metric in method.evaluator.others.items() if key.startswith(f"{name}/")]
-        for metric in (method.evaluator.scores[name], *metrics):
-            console.print(self._table(trainer, method, split, cast(ClientMetric, metric).score_kind))
+        others = [metric.score_kind for key, metric in method.evaluator.others.items() if key.startswith(f"{name}/")]
+        for score_kind in (method.evaluator.scores[name].score_kind, *others):
+            console.print(self._table(trainer, method, split, score_kind))
         for title, fact in facts:
             console.print(f"{title + ':':<15} {printable(fact)}", soft_wrap=True)
 

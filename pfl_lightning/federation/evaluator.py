@@ -1,6 +1,6 @@
 """Scores every client with each of its models, on each split."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, cast
 
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ class Evaluator(nn.Module):
     """The metrics of an evaluation: models x splits x metrics, one entry per client in each.
 
     Attributes:
+        scores: The clients' scores in the current evaluation, by ``split/model``.
         measures: Metrics of the models themselves, such as their density, by ``model/metric``; callbacks add theirs
             before an evaluation, and remove them after it. ``update`` takes the clients' ids, ``[cohort]``, and what
             ``measure``, a pure function of the cohort's models, has returned for them.
@@ -30,24 +31,20 @@ class Evaluator(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self._scores = nn.ModuleDict()
-        self.measures = nn.ModuleDict()
-        self.others = nn.ModuleDict()
+        # a module's parts, which their users take for mappings
+        self.scores = cast(MutableMapping[str, ClientScore], nn.ModuleDict())
+        self.measures = cast(MutableMapping[str, Any], nn.ModuleDict())
+        self.others = cast(MutableMapping[str, ClientMetric], nn.ModuleDict())
         self._differing: list[int] = []  # bytes of each tensor of which evaluated clients have their own
-
-    @property
-    def scores(self) -> dict[str, ClientScore]:
-        """The clients' scores in the current evaluation, by ``split/model``."""
-        return cast(dict[str, ClientScore], dict(self._scores.items()))
 
     def prepare(self, splits: list[Any], models: tuple[str, ...], clients: int, regression: bool) -> None:
         """Make the scores of all splits and models, for so many clients."""
-        self._scores.clear()
+        self.scores.clear()
         self.others.clear()
         for split in splits:
             for model in models:
                 score_kind = LOSS if regression or split == "train" else ACCURACY
-                self._scores[f"{split}/{model}"] = ClientScore(clients, score_kind)
+                self.scores[f"{split}/{model}"] = ClientScore(clients, score_kind)
 
     def begin(self) -> None:
         """Begin an evaluation; the memory that a client takes is learned anew, so that a resumed run does the same."""
@@ -75,7 +72,7 @@ class Evaluator(nn.Module):
                     updates += self._updates(f"{split}/{model}", examples, params, engine)
                 for name, measure in self.measures.items():
                     if name.startswith(f"{model}/"):
-                        updates.append((measure, (train.ids, cast(Any, measure).measure(params))))
+                        updates.append((measure, (train.ids, measure.measure(params))))
             if not self._differing:
                 self._differing += [*sizes, input_bytes * batch.train.longest]
             return updates
@@ -86,13 +83,13 @@ class Evaluator(nn.Module):
 
     def _updates(self, name: str, examples: Examples, params: Params, engine: Engine) -> list[Update]:
         """The updates of each metric of a split and model for some clients."""
-        metrics = [cast(ClientMetric, metric) for key, metric in self.others.items() if key.rpartition("/")[0] == name]
+        metrics = [metric for key, metric in self.others.items() if key.rpartition("/")[0] == name]
         ids = examples.ids
         counts = examples.device_counts
         collected = [ClientPredictions(len(examples))] if metrics else []
         score = (ids, counts, *engine.score(examples, params, *collected))
         values = [(metric, (ids, counts, collected[0].map(metric.measure).to(ids.device))) for metric in metrics]
-        return [(self._scores[name], score), *values]
+        return [(self.scores[name], score), *values]
 
     def results(self, first_model: str) -> dict[str, Tensor]:
         """Summarise an evaluation over the clients, by name, the headlines first, and reset the metrics.
@@ -102,10 +99,11 @@ class Evaluator(nn.Module):
         """
         results: dict[str, Tensor] = {}
         for split in HEADLINED:
-            if (score := self.scores.get(f"{split}/{first_model}")) is not None:
+            if (name := f"{split}/{first_model}") in self.scores:
+                score = self.scores[name]
                 results[headline(split, score.score_kind)] = score.compute()["mean"].float()
-        scores = {f"{name}/{metric.score_kind.name}": metric for name, metric in self.scores.items()}
-        for name, metric in {**scores, **cast(dict[str, ClientMetric], dict(self.others.items()))}.items():
+        scores = [(f"{name}/{metric.score_kind.name}", metric) for name, metric in self.scores.items()]
+        for name, metric in (*scores, *self.others.items()):
             results |= {f"{name}/{key}": value.float() for key, value in metric.compute().items()}
             metric.reset()
         return results

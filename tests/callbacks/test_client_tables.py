@@ -67,13 +67,6 @@ def test_an_evaluation_after_the_run_leaves_the_table_as_it_was(ragged_data, fit
 def test_there_is_no_table_unless_it_is_wanted_in_a_run_that_is_logged(
     table, has_logger, trial, ragged_data, fit, tmp_path
 ):
-    logger = CSVLogger(tmp_path) if has_logger else False
-    fit(
-        small(eval_epochs=0),
-        ragged_data(),
-        1,
-        callbacks=[PercentileErrors(table=table)],
-        logger=logger,
-        fast_dev_run=trial,
-    )
+    options = {"logger": CSVLogger(tmp_path) if has_logger else False, "fast_dev_run": trial}
+    fit(small(), ragged_data(), 1, callbacks=[PercentileErrors(table=table)], **options)
     assert not list(tmp_path.rglob("clients.csv"))

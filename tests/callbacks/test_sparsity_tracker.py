@@ -91,17 +91,6 @@ def test_what_all_clients_share_is_measured_once(monkeypatch, ragged_data, fit):
     assert sorted(cohorts) == [0] * 2 + [2] * 12
 
 
-@pytest.mark.slow
-def test_chunks_and_backends_agree(ragged_data, fit):
-    torch.set_default_dtype(torch.float64)
-    found = []
-    for number, (chunk, backend) in enumerate([(None, "auto"), (1, "auto"), (4, "sequential")]):
-        make = partial(FedMac, chunk_size=chunk, backend=backend, epochs=3, epoch_steps=1)
-        found.append(logged(run(make, ragged_data(), fit, str(number))[1]))
-    assert len(found[0]) == 6
-    assert found[0] == found[1] == found[2]
-
-
 def test_a_tracked_run_trains_and_scores_as_an_untracked_one_and_leaves_no_metric(ragged_data, fit):
     make = partial(FedMac, sparsity=Sparsity(weight=1e-2, threshold=1e-2, prune=True))
     runs = [run(make, ragged_data(), fit, str(tracked), tracked=tracked) for tracked in (True, False)]
