@@ -1,11 +1,20 @@
 import numpy as np
 import pytest
 from fakes.curves import curves
+from matplotlib.figure import Figure
 
 from pfl_lightning.report import choice_of
 from pfl_lightning.report.choice import choice_tables
-from pfl_lightning.report.client_figures import choice_figure, clients_figure, samples_figure, tail_figure
+from pfl_lightning.report.client_figures import (
+    choice_figure,
+    clients_figure,
+    samples_figure,
+    scatter_axes,
+    scatter_figure,
+    tail_figure,
+)
 from pfl_lightning.report.compare_figures import error_rounds_figure
+from pfl_lightning.score_kind import ACCURACY, LOSS
 
 
 @pytest.fixture
@@ -141,3 +150,47 @@ def test_bars_show_who_picks_which_model(folders, evaluate):
     ]
     # seed 1: the client in the middle of the errors under FedAvg keeps it, the worst one takes Delta-FL
     assert heights[1] == pytest.approx([0, 0, 100])
+
+
+SAMPLES = np.array([100, 400, 25, 50])
+SCORES = np.array([0.9, 1.0, 0.5, 0.7])
+
+
+def labels(axes):
+    axes.figure.draw_without_rendering()
+    low, high = axes.get_xlim()
+    return [text.get_text() for text in axes.get_xticklabels() if low <= text.get_position()[0] <= high]
+
+
+@pytest.mark.parametrize(
+    ("score_kind", "errors", "label"),
+    [(ACCURACY, [10, 0, 50, 30], "test error (%)"), (LOSS, SCORES, "test loss")],
+)
+def test_a_point_is_a_client_with_its_samples_and_its_error_or_loss(score_kind, errors, label):
+    (axes,) = scatter_figure(SAMPLES, SCORES, score_kind, "test").axes
+    (points,) = axes.collections
+    np.testing.assert_allclose(points.get_offsets(), np.stack([SAMPLES, errors], 1), atol=1e-9)
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("test samples of a client", label)
+
+
+def test_the_lines_are_the_mean_and_the_90th_percentile_of_the_clients():
+    (axes,) = scatter_figure(SAMPLES, SCORES, ACCURACY, "test").axes
+    mean, p90 = axes.lines
+    assert mean.get_ydata()[0] == pytest.approx(22.5)
+    assert p90.get_ydata()[0] == pytest.approx(44)  # seven tenths of the way from 30 to 50
+    assert [line.get_label() for line in (mean, p90)] == ["mean 22.5", "p90 44"]
+
+
+@pytest.mark.parametrize(
+    ("samples", "shown"),
+    [
+        ([30, 1500], ["50", "100", "200", "500", "1,000"]),
+        ([30, 15000], ["100", "1,000", "10,000"]),
+        ([52, 57], ["52", "53", "54", "55", "56", "57"]),
+    ],
+)
+def test_the_samples_can_be_read_off(samples, shown):
+    axes = Figure().subplots()
+    scatter_axes(axes, np.array(samples), np.zeros(len(samples)))
+    assert axes.get_xscale() == "log"
+    assert labels(axes) == shown

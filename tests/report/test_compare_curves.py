@@ -1,5 +1,4 @@
 import numpy as np
-import pandas as pd
 import pytest
 from fakes.curves import curves
 
@@ -30,31 +29,23 @@ def test_the_communication_time_is_that_of_the_comparison(write_run):
     assert curve.times(2).tolist() == [[0, 20.5, 41, 62, 83, 106, 129, 153, 177]]
 
 
-def test_without_rounds_the_communication_time_is_that_of_the_run(write_run):
+def test_without_rounds_the_communication_time_is_that_of_the_run(write_run, log):
     participation = {"class_path": "pfl_lightning.system.Asynchronous", "init_args": {}}
-    scores = {"stored": [[0.1], [0.2], [0.3]]}
-    runs = [
-        write_run(
-            f"{own} s", scores, data={"participation": participation, "communication_time": own}, compute=[0, 1, 2]
-        )
-        for own in (0.0, 5.0)
-    ]
-    for run, seconds in zip(runs, ([0.0, 1.0, 2.0], [0.0, 6.5, 13.0]), strict=True):
-        table = pd.read_csv(run / "metrics.csv")
-        table.merge(pd.DataFrame({"round": [0, 10, 20], "time/total": seconds}), how="left").to_csv(
-            run / "metrics.csv", index=False
-        )
-    none, some = curves(*runs)
-    assert none.times(0).tolist() == [[0, 1, 2]]
-    assert some.times(5).tolist() == [[0, 6.5, 13]]
-    assert np.isnan([none.times(5), some.times(0)]).all()
-    assert (none.label, some.label) == ("FedRep, communication_time=0.0", "FedRep, communication_time=5.0")
-    assert some.seconds_to(0.2, 5).tolist() == [6.5]
-    assert np.isnan(some.seconds_to(0.2, 0)).all()
-    table = time_table([some], [0.2], [0, 5])
+    runs = []
+    for time, seconds in ((0.0, [0, 1, 2]), (5.0, [0, 6.5, 13])):
+        data = {"participation": participation, "communication_time": time}
+        folder = write_run(f"{time} s", {"stored": [[0.1], [0.2], [0.3]]}, data=data, compute=[0, 1, 2])
+        runs.append(log(folder, "time/total", dict(zip((0, 10, 20), seconds, strict=True))))
+    without, late = curves(*runs)
+    assert without.times(0).tolist() == [[0, 1, 2]]
+    assert late.times(5).tolist() == [[0, 6.5, 13]]
+    assert np.isnan([without.times(5), late.times(0)]).all()
+    assert (without.label, late.label) == ("FedRep, communication_time=0.0", "FedRep, communication_time=5.0")
+    assert late.seconds_to(0.2, 5).tolist() == [6.5]
+    table = time_table([late], [0.2], [0, 5])
     assert [row["reached"] for row in table.rows] == [1, 1]
     assert "| unknown " in table.text
-    time_figure([none, some], [0, 5]).draw_without_rendering()
+    time_figure([without, late], [0, 5]).draw_without_rendering()
 
 
 def test_the_seconds_to_a_score_are_those_of_the_first_evaluation_that_has_it(write_run):
