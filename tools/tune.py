@@ -150,12 +150,12 @@ class RoundTimer(pl.Callback):
         self.peak: float | None = None
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Begin."""
+        """Start the clock, and forget the peak of memory so far."""
         self.fresh = self.fresh and forget_peak(pl_module.device)
         self.start = time.perf_counter()
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
-        """End."""
+        """Stop the clock when the device has finished."""
         finish(pl_module.device)
         self.seconds = time.perf_counter() - self.start
         if self.fresh:
