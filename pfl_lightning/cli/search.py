@@ -85,7 +85,9 @@ class Search:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.folder.mkdir(parents=True, exist_ok=True)
         storage = JournalStorage(JournalFileBackend(str(self.folder / "study.log")))
-        study = optuna.create_study(storage=storage, study_name="search", direction="maximize", load_if_exists=True)
+        study = optuna.create_study(
+            storage=storage, study_name=self.folder.name, direction="maximize", load_if_exists=True
+        )
         space = {key: str(tried) for key, tried in self.space.items()}
         settings = dict(flat({**self.common, "seeds": self.plan.seeds, "search": space}))
         for key, (before, after) in changes(study.user_attrs.get("settings", settings), settings).items():

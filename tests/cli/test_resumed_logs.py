@@ -38,10 +38,14 @@ def logs_of(run: Path) -> dict[str, list[tuple[int, object]]]:
     return scalars | histograms
 
 
-def assert_logs_are_those_of_a_straight_run(rounds: int, *options: str) -> None:
-    fit(rounds, *options, "--trainer.default_root_dir=straight")
+def assert_tables_are_those_of_a_straight_run() -> None:
     for table in ("metrics.csv", "clients.csv"):
         assert read_table(RUN / table) == read_table(STRAIGHT / table)
+
+
+def assert_logs_are_those_of_a_straight_run(rounds: int, *options: str) -> None:
+    fit(rounds, *options, "--trainer.default_root_dir=straight")
+    assert_tables_are_those_of_a_straight_run()
     assert len(read_table(RUN / "metrics.csv")) > 2
     assert logs_of(RUN) == logs_of(STRAIGHT)
     assert "test/stored/accuracy/mean" in logs_of(RUN)
@@ -51,25 +55,20 @@ def assert_logs_are_those_of_a_straight_run(rounds: int, *options: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "interval", "logged"),
+    ("before", "rounds", "interval", "logged"),
     [
-        (3, 2, 2),  # the last round is only evaluated, and logged, because it is the last
-        (3, "null", 1),  # only the first and the last round are evaluated
+        ([3], 5, 2, 2),  # the last round is only evaluated, and logged, because it is the last
+        ([3], 5, "null", 1),  # only the first and the last round are evaluated
+        ([1, 3], 4, 3, 1),
     ],
 )
-def test_of_a_run_that_is_extended(before, interval, logged, capsys):
+def test_of_a_run_that_is_extended(before, rounds, interval, logged, capsys):
     every = [f"--trainer.val_check_interval={interval}", f"--trainer.log_every_n_steps={logged}"]
-    fit(before, *every)
-    fit(5, *every, "--ckpt_path=last")
+    fit(before[0], *every)
+    for end in (*before[1:], rounds):
+        fit(end, *every, "--ckpt_path=last")
     assert capsys.readouterr().err == ""
-    assert_logs_are_those_of_a_straight_run(5, *every)
-
-
-def test_of_a_run_that_is_extended_twice(capsys):
-    every = "--trainer.val_check_interval=3"
-    for rounds, options in ((1, []), (3, ["--ckpt_path=last"]), (4, ["--ckpt_path=last"])):
-        fit(rounds, every, *options)
-    assert_logs_are_those_of_a_straight_run(4, every)
+    assert_logs_are_those_of_a_straight_run(rounds, *every)
 
 
 class Kill(BaseException):
@@ -108,5 +107,4 @@ def test_of_a_run_that_is_killed_between_a_checkpoint_and_the_log_of_its_round(m
     assert [row["round"] for row in read_table(RUN / "metrics.csv")] == ["0", "1", "2", "3"]
     fit(5, "--trainer.val_check_interval=2", "--ckpt_path=last")
     fit(5, "--trainer.val_check_interval=2", "--trainer.default_root_dir=straight")
-    for table in ("metrics.csv", "clients.csv"):
-        assert read_table(RUN / table) == read_table(STRAIGHT / table)
+    assert_tables_are_those_of_a_straight_run()
