@@ -1,8 +1,10 @@
 """Plain loops: what one client does, by torch's own functions and optimizer, in the engine's order of samples."""
 
+from copy import deepcopy
 from itertools import chain
 
 import torch
+from plain_methods import samples_of
 from torch.func import functional_call, grad
 from torch.nn import functional as F
 
@@ -17,9 +19,23 @@ def participants(data, index):
     return [(client, examples.rows(row, row + 1)) for row, client in enumerate(examples.ids.tolist())]
 
 
-def samples_of(own):
-    """Inputs and targets of one client."""
-    return own.gather(own.positions)[0], own.targets(own.positions)[0]
+def plain_rounds(loop, method, data, rounds, **options):
+    """A loop of ``plain_methods`` after some rounds from the method's network, in the engine's order of samples."""
+
+    class InOrder(loop):
+        def order(self, client, part, epoch):
+            count = self.count(client)
+            key = (1, "train", index, part, "order", epoch)
+            return permutations(key, torch.tensor([client]), torch.tensor([count]), count)[0]
+
+    data.setup()
+    table = data.tables["train"]
+    clients = [client for client, count in enumerate(table.counts) if count]
+    samples = {client: samples_of(table.examples(torch.tensor([client]))) for client in clients}
+    plain = InOrder(deepcopy(method.network), samples, {"lr": 0.1, "batch_size": 4, "epochs": 1, **options})
+    for index in range(rounds):
+        plain.round(data.make_round(index).examples.host_ids.tolist())
+    return plain
 
 
 def batches(own, key, epochs=1, batch_size=4):

@@ -1,8 +1,9 @@
 from functools import partial
 
 import pytest
-from fakes.loops import participants, pull, trained
+from fakes.loops import plain_rounds
 from fakes.methods import built, distance, row, rows, tensors
+from plain_methods import PlainDitto
 
 from pfl_lightning.methods import Ditto, FedAvg, Local
 
@@ -15,19 +16,18 @@ def test_without_proximity_the_personal_models_are_those_that_clients_train_alon
     assert distance(rows(local), rows(ditto, "personal.")) < 1e-12
 
 
-def test_personal_models_follow_a_plain_loop_over_two_rounds(ragged_data, train):
+def test_personal_models_follow_a_plain_loop_over_two_rounds(ragged_data, fit):
     """The anchor is the model as it was received in the same round."""
-    make, data = partial(Ditto, proximity=0.7, personal_epochs=2), ragged_data(val_fraction=0.0)
-    methods = [train(make, rounds, data, momentum=0.5, weight_decay=0.0) for rounds in (1, 2)]
-    start = tensors(built(make, data).network)
-    for client, own in participants(data, 0):
-        v = start
-        for index, anchor in enumerate((start, tensors(methods[0].network))):
-            rule = {"epochs": 2, "momentum": 0.5, "penalty": pull(0.7, anchor)}
-            v, _ = trained(methods[1].network, v, own, (1, "train", index, "personal"), **rule)
-        found = row(methods[1], client, "personal.")
-        assert distance(v, found) < 1e-10
-        assert distance(start, found) > 1e-3
+    data = ragged_data(val_fraction=0.0)
+    options = {"momentum": 0.5, "personal_epochs": 2}
+    method = built(partial(Ditto, proximity=0.7, **options), data, weight_decay=0.0)
+    start = tensors(method.network)
+    plain = plain_rounds(PlainDitto, method, data, 2, proximity=0.7, **options)
+    fit(method, data, 2, bare=True)
+    assert distance(plain.network, method.network) < 1e-10
+    for client, state in plain.states.items():
+        assert distance(state, row(method, client)) < 1e-10
+        assert distance(start, row(method, client, "personal.")) > 1e-3
 
 
 def test_the_chunk_counts_what_clients_keep_beside_the_network(ragged_data):

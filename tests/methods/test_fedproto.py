@@ -2,8 +2,9 @@ from functools import partial
 
 import pytest
 import torch
-from fakes.loops import cross_entropy, descended, features, near_prototypes, participants, samples_of
+from fakes.loops import plain_rounds
 from fakes.methods import built, distance, row, rows, tensors
+from plain_methods import PlainFedProto
 
 from pfl_lightning.methods import FedProto, Local
 from pfl_lightning.server import SecureAggregator
@@ -16,26 +17,11 @@ def test_three_rounds_of_half_of_the_clients_are_a_plain_loop(aggregator, pool_o
     data = pool_of(3)
     method = built(partial(FedProto, strength=0.7), data, weight_decay=0.0, aggregator=aggregator)
     start = tensors(method.network)
-    models, prototypes = [start] * 6, {}
-
-    def loss(model, inputs, targets):
-        near = near_prototypes(model, inputs, targets, prototypes)
-        return cross_entropy(method.network, model, inputs, targets) + 0.7 * near
-
+    plain = plain_rounds(PlainFedProto, method, data, 3, strength=0.7)
     fit(method, data, 3, bare=True)
-    for index in range(3):
-        seen = []
-        for client, own in participants(data, index):
-            models[client] = descended(models[client], loss, own, (1, "train", index, "all"))
-            inputs, targets = samples_of(own)
-            seen += zip(features(models[client], inputs), targets.tolist(), strict=True)
-        classes = {label for _, label in seen}
-        means = {y: torch.stack([z for z, label in seen if label == y]).mean(0) for y in classes}
-        prototypes = prototypes | means
-    for client, model in enumerate(models):
+    for client, model in plain.states.items():
         assert distance(model, row(method, client)) < 1e-9
-    for label, prototype in prototypes.items():
-        assert (method.server.tree["prototypes"][label] - prototype).abs().max() < 1e-9
+    assert (method.server.tree["prototypes"] - plain.prototypes).abs().max() < 1e-9
     assert distance(start, method.network) == 0
 
 

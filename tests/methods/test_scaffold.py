@@ -1,13 +1,14 @@
 from functools import partial
 
 import pytest
-import torch
-from fakes.loops import participants, trained
-from fakes.methods import built, distance, rows, tensors
+from fakes.loops import plain_rounds
+from fakes.methods import built, distance, row, rows
+from plain_methods import PlainScaffold
 from torch.optim.lr_scheduler import LambdaLR
 
 from pfl_lightning.methods import SCAFFOLD, FedAvg
 from pfl_lightning.server import SecureAggregator
+from pfl_lightning.tree import zeros_like
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -20,32 +21,16 @@ pytestmark = pytest.mark.usefixtures("float64")
 def test_three_rounds_of_some_of_the_clients_are_a_plain_loop(aggregator, test_clients, clients, pool_of, fit):
     data = pool_of(3, test_clients=test_clients)
     method = built(SCAFFOLD, data, epochs=2, weight_decay=0.0, aggregator=aggregator)
-    shared = tensors(method.network)
-    zeros = {name: torch.zeros_like(tensor) for name, tensor in shared.items()}
-    server, controls = dict(zeros), [dict(zeros) for _ in range(6)]
+    plain = plain_rounds(PlainScaffold, method, data, 3, epochs=2)
     fit(method, data, 3, bare=True)
-    for index in range(3):
-        models, changes = [], []
-        for client, own in participants(data, index):
-            control = controls[client]
-
-            def penalty(moving, server=server, control=control):
-                return sum(((server[name] - control[name]) * moving[name]).sum() for name in moving)
-
-            model, _ = trained(method.network, shared, own, (1, "train", index, "all"), epochs=2, penalty=penalty)
-            steps = 2 * -(-int(own.counts) // 4)
-            new = {n: control[n] - server[n] + (shared[n] - model[n]) / (steps * 0.1) for n in model}
-            changes.append({name: new[name] - control[name] for name in new})
-            controls[client] = new
-            models.append(model)
-        shared = {name: sum(model[name] for model in models) / 3 for name in shared}
-        server = {name: server[name] + 3 / clients * sum(change[name] for change in changes) / 3 for name in server}
     tolerance = 1e-10 if aggregator is None else 1e-9
-    assert max(tensor.abs().max() for tensor in server.values()) > 0.01
-    assert distance(shared, method.network) < tolerance
-    assert distance(server, method.server.tree) < tolerance
-    for name, stack in rows(method, "control.").items():
-        assert (stack - torch.stack([control[name] for control in controls])).abs().max() < tolerance
+    assert len(plain.states) == clients
+    assert max(tensor.abs().max() for tensor in plain.server.values()) > 0.01
+    assert distance(plain.network, method.network) < tolerance
+    assert distance(plain.server, method.server.tree) < tolerance
+    for client in range(6):
+        expected = plain.states.get(client) or zeros_like(row(method, client))
+        assert distance(expected, row(method, client)) < tolerance
 
 
 def test_with_control_variates_of_zero_it_is_fedavg_with_equal_weights(train):

@@ -45,9 +45,10 @@ def test_scores_are_those_of_every_clients_own_head(ragged):
     plain, _ = evaluation.contestants(ragged, [])
     correct, losses = plain.turn()
     assert len(set(losses.tolist())) == ragged.cohort
-    for client, (inputs, targets) in plain.data.items():
-        plain.network.load_state_dict(plain.states[client], strict=False)
-        assert correct[client] == (plain.network(inputs).argmax(1) == targets).sum()
+    loop = plain.loop
+    for client, (inputs, targets) in loop.data.items():
+        loop.network.load_state_dict(loop.states[client], strict=False)
+        assert correct[client] == (loop.network(inputs).argmax(1) == targets).sum()
 
 
 def test_other_scores_are_noticed(tiny, monkeypatch):

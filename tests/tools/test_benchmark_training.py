@@ -145,10 +145,11 @@ def test_a_client_that_does_not_train_is_noticed(tiny, monkeypatch):
 def test_the_tail_of_the_plain_loop_holds_more_than_its_share_and_without_its_best_client_no_more(conformity, tiny):
     workload = as_method(tiny, "DeltaFL", conformity=conformity)
     plain, _ = training.contestants(replace(workload, cohort=20, samples=ragged_counts(20)), [])
-    tail = sorted(plain.tail(range(20)), key=plain.loss)
-    assert all(plain.loss(client) < plain.loss(tail[0]) for client in set(range(20)) - set(tail))
-    held = torch.tensor([len(plain.data[client][1]) for client in tail]).sum() / plain.samples
-    assert held - len(plain.data[tail[0]][1]) / plain.samples <= conformity < held
+    loop = plain.loop
+    tail = sorted(loop.tail(range(20)), key=loop.loss)
+    assert all(loop.loss(client) < loop.loss(tail[0]) for client in set(range(20)) - set(tail))
+    held = loop.count(*tail) / plain.samples
+    assert held - loop.count(tail[0]) / plain.samples <= conformity < held
 
 
 def test_a_backend_that_trains_another_tail_is_not_timed(tiny, monkeypatch):

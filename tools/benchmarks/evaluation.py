@@ -9,7 +9,6 @@ from torch.nn import functional as F
 
 from benchmarks import training
 from benchmarks.device import CPU
-from benchmarks.loops import PlainLoop
 from benchmarks.timing import default_float
 from benchmarks.workloads import RandomClients, Workload
 from pfl_lightning.client import BackendName, Examples
@@ -42,24 +41,23 @@ class OurScores(training.Ours):
         return correct, losses
 
 
-class PlainScores(PlainLoop):
+class PlainScores(training.Plain):
     """One module, which takes each client's head in turn."""
 
     def __init__(self, workload: Workload, ours: OurScores) -> None:
-        super().__init__(workload, ours.method.network, ours.data)
+        super().__init__(workload, ours.data)
         heads = ours.method.clients.gather(torch.arange(ours.data.num_clients, device=ours.data.device))
-        self.states = {client: {name: rows[client] for name, rows in heads.items()} for client in self.data}
+        self.loop.states = {client: {name: rows[client] for name, rows in heads.items()} for client in self.loop.data}
 
     @torch.no_grad()
-    def turn(self) -> Scores:  # type: ignore[override]
+    def turn(self) -> Scores:
         """Evaluate all clients."""
-        self.network.eval()
+        network = self.loop.network.eval()
         correct = []
         losses = []
-        for client in sorted(self.data):
-            inputs, targets = self.data[client]
-            self.network.load_state_dict(self.states[client], strict=False)
-            outputs = self.network(inputs)
+        for client, (inputs, targets) in sorted(self.loop.data.items()):
+            network.load_state_dict(self.loop.states[client], strict=False)
+            outputs = network(inputs)
             correct.append((outputs.argmax(1) == targets).sum())
             losses.append(F.cross_entropy(outputs, targets, reduction="sum"))
         return torch.stack(correct), torch.stack(losses)

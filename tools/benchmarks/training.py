@@ -6,17 +6,71 @@ from functools import partial
 from typing import Any, get_args
 
 import torch
+from plain_methods import LOOPS, Samples, flat, samples_of
 from torch import Tensor
 
 from benchmarks.device import CPU
-from benchmarks.loops import LOOPS, PlainLoop, State, flat
 from benchmarks.timing import Contest, default_float
 from benchmarks.workloads import RandomClients, Workload
 from pfl_lightning import methods
 from pfl_lightning.client import BackendName, Examples
 from pfl_lightning.methods import Method
 from pfl_lightning.seeding import Key
-from pfl_lightning.tree import Params
+from pfl_lightning.tree import Params, Tree
+
+State = tuple[Tensor, Tensor]  # all numbers that are shared, and all that clients keep
+
+
+class Plain:
+    """The loop over clients that everyone writes; it finds its inputs transformed already.
+
+    Attributes:
+        stages: The clients of each round of a turn.
+        loop: Takes the rounds.
+    """
+
+    def __init__(self, workload: Workload, data: RandomClients) -> None:
+        self.stages: list[list[int]] = []
+        samples: dict[int, Samples] = {}
+        for size in workload.stages:
+            data.participation.resize(size)
+            examples = data.make_round(0).examples
+            self.stages.append(examples.host_ids.tolist())
+            samples |= {client: samples_of(examples, row) for row, client in enumerate(self.stages[-1])}
+        network = workload.module(method_of(workload, "sequential").network).to(data.device)
+        self.loop = LOOPS[workload.method](network, samples, workload.options)
+
+    @property
+    def samples(self) -> int:
+        """Training samples of all rounds of a turn, also of clients who report a loss and then do not train."""
+        return sum(self.loop.count(*clients) for clients in self.stages)
+
+    def turn(self) -> object:
+        """The rounds that are measured together."""
+        for clients in self.stages:
+            self.loop.round(clients)
+        return None
+
+    def state(self) -> State:
+        """The shared tensors, and the kept ones in the order of the clients."""
+        network = self.loop.network.state_dict()
+        rows = [state for _, state in sorted(self.loop.states.items())]
+        stacks = [torch.stack([row[name] for row in rows]) for name in rows[0]]
+        return flat(network[name] for name in self.loop.shared), flat(stacks)
+
+    def watch(self) -> dict[int, float]:
+        """Note from now on how far each client moves; what is noted is in the result."""
+        travelled: dict[int, float] = defaultdict(float)
+        usual = self.loop.local_update
+
+        def local_update(client: int) -> Tree:
+            start = {**self.loop.network.state_dict(), **self.loop.states[client]}
+            trained = usual(client)
+            travelled[client] += float(flat(trained[name] - start[name] for name in start if name in trained).norm())
+            return trained
+
+        self.loop.local_update = local_update  # type: ignore[method-assign]
+        return travelled
 
 
 class Ours:
@@ -88,14 +142,10 @@ def without_trainer(method: Method) -> None:
     method.log = lambda *named: None  # type: ignore[method-assign]
 
 
-def contestants(
-    workload: Workload, names: Sequence[str], device: torch.device = CPU
-) -> tuple[PlainLoop, dict[str, Ours]]:
+def contestants(workload: Workload, names: Sequence[str], device: torch.device = CPU) -> tuple[Plain, dict[str, Ours]]:
     """The plain loop, and each backend and variant, with the same clients and the same start model."""
     data = RandomClients(workload, device)
-    network = workload.module(method_of(workload, "sequential").network).to(device)
-    loop = LOOPS[workload.method](workload, network, data)
-    return loop, {name: MAKERS[name](workload, data) for name in names}
+    return Plain(workload, data), {name: MAKERS[name](workload, data) for name in names}
 
 
 def check_same_work(workload: Workload, names: Sequence[str], device: torch.device = CPU) -> None:
@@ -123,7 +173,7 @@ def check_same_work(workload: Workload, names: Sequence[str], device: torch.devi
                     raise RuntimeError(f"{backend} moves shared and kept numbers by {moves}")
 
 
-def moved(contestant: PlainLoop | Ours, start: State) -> tuple[list[float], dict[int, float]]:
+def moved(contestant: Plain | Ours, start: State) -> tuple[list[float], dict[int, float]]:
     """How far a turn moves the shared and the kept numbers, and every client."""
     travelled = contestant.watch()
     contestant.turn()

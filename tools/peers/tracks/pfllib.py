@@ -10,7 +10,7 @@ from shutil import copytree
 
 import numpy as np
 import torch
-from benchmarks.loops import held_by
+from plain_methods import samples_of
 from reproduction.runs import split_data
 
 from peers.environments import TORCH, TORCHVISION, Peer
@@ -38,7 +38,7 @@ def write_clients(data: FederatedDataModule, folder: Path) -> None:
         (folder / split).mkdir(parents=True)
         table = data.tables[split]
         for client in range(len(table)):
-            inputs, targets = held_by(table.examples(torch.tensor([client])), 0)
+            inputs, targets = samples_of(table.examples(torch.tensor([client])))
             samples = np.array({"x": inputs.numpy(), "y": targets.numpy()}, dtype=object)
             np.savez_compressed(folder / split / f"{client}.npz", data=samples)
 

@@ -1,10 +1,10 @@
-"""The loop over clients that everyone writes, for each method of a workload."""
+"""The loop over clients that everyone writes, for many methods: oracle of their tests, and the benchmark's baseline."""
 
 import copy
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
+from typing import Any
 
 import torch
 from plain_loop import train, weighted_mean
@@ -12,16 +12,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import SGD, AdamW, Optimizer
 
-from benchmarks.workloads import RandomClients, Workload
 from pfl_lightning.client import Examples
 from pfl_lightning.tree import Tree, movable, prefixed
 
-State = tuple[Tensor, Tensor]  # all numbers that are shared, and all that clients keep
+Samples = tuple[Tensor, Tensor]  # inputs and targets
 LossOf = Callable[[Tensor, Tensor], Tensor]  # of the inputs and targets of a mini-batch
 
 
-def held_by(examples: Examples, row: int) -> tuple[Tensor, Tensor]:
-    """Inputs and labels of one client, without padding."""
+def samples_of(examples: Examples, row: int = 0) -> Samples:
+    """Inputs and targets of one client of a cohort, without padding."""
     client = examples.rows(row, row + 1)
     return client.gather(client.positions)[0], client.targets(client.positions)[0]
 
@@ -32,79 +31,66 @@ def flat(tensors: Iterable[Tensor]) -> Tensor:
     return torch.cat(rows) if rows else torch.zeros(0)
 
 
-def copies(tensors: Mapping[str, Tensor]) -> Tree:
-    """Tensors that nothing else changes."""
-    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
-
-
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> Tree:
     """The tensors whose names begin with a prefix, which is removed."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 class PlainLoop:
-    """FedAvg, or FedRep with head epochs: one client after another; it finds its inputs transformed already.
+    """FedAvg, or FedRep with head epochs: one client after another.
+
+    Args:
+        network: The server's model.
+        data: Inputs, transformed already, and targets of each client.
+        options: The method's.
 
     Attributes:
-        data: Inputs and labels of each client.
         states: The tensors that each client keeps.
         shared: Names of the tensors of which the server takes the mean.
     """
 
-    def __init__(self, workload: Workload, network: nn.Module, data: RandomClients) -> None:
-        self.workload = workload
-        self.options = workload.options
+    def __init__(self, network: nn.Module, data: Mapping[int, Samples], options: Mapping[str, Any]) -> None:
         self.network = network
-        self.stages: list[list[int]] = []
-        self.data: dict[int, tuple[Tensor, Tensor]] = {}
-        for size in workload.stages:
-            data.participation.resize(size)
-            examples = data.make_round(0).examples
-            self.stages.append(examples.host_ids.tolist())
-            self.data |= {client: held_by(examples, row) for row, client in enumerate(self.stages[-1])}
+        self.data = data
+        self.options = options
         start = movable(network)
-        self.head = list(start)[-2:] if "head_epochs" in self.options else []  # weight and bias of the last layer
+        self.head = list(start)[-2:] if "head_epochs" in options else []  # weight and bias of the last layer
         self.body = [name for name in start if name not in self.head]
         self.shared = self.body
-        self.states = {client: copies(self.initial_state(start)) for client in self.data}
+        state = self.initial_state(start)
+        self.states = {client: {name: tensor.clone() for name, tensor in state.items()} for client in data}
 
     def initial_state(self, start: Tree) -> Tree:
         """What a client keeps at the beginning, where the network's tensors are ``start``."""
         return {name: start[name] for name in self.head}
 
-    @property
-    def samples(self) -> int:
-        """Training samples of all rounds of a turn, also of clients who report a loss and then do not train."""
-        return sum(self.count(clients) for clients in self.stages)
-
-    def count(self, clients: Iterable[int]) -> int:
+    def count(self, *clients: int) -> int:
         """Samples of some clients."""
         return sum(len(self.data[client][1]) for client in clients)
 
-    def turn(self) -> None:
-        """The rounds that are measured together."""
-        for clients in self.stages:
-            self.round(clients)
-
     def round(self, clients: Sequence[int]) -> None:
-        """One communication round of the workload's method."""
+        """One communication round."""
         mean = weighted_mean(self.uploads(clients))
         self.network.load_state_dict({**self.network.state_dict(), **mean})
 
     def uploads(self, clients: Sequence[int]) -> Iterator[tuple[float, Tree]]:
         """Weights and shared tensors of the clients, each trained when it is its turn."""
-        total = self.count(clients)
-        for client in clients:
+        for client, weight in zip(clients, self.weights(clients), strict=True):
             trained = self.local_update(client)
             self.states[client] = {name: trained[name] for name in self.states[client]}
-            yield self.count([client]) / total, {name: trained[name] for name in self.shared}
+            yield weight, {name: trained[name] for name in self.shared}
+
+    def weights(self, clients: Sequence[int]) -> list[float]:
+        """The clients' shares of the samples."""
+        total = self.count(*clients)
+        return [self.count(client) / total for client in clients]
 
     def local_update(self, client: int) -> Tree:
         """The tensors of one client after its local training."""
         model = self.received(client)
         if self.head:
-            self.train(model, client, cross_entropy(model), self.head, self.options["head_epochs"])
-        self.train(model, client, self.loss_of(model, client), self.body, self.options["epochs"])
+            self.train(model, client, cross_entropy(model), "head", self.options["head_epochs"])
+        self.train(model, client, self.loss_of(model, client), "body" if self.head else "all")
         return {**self.states[client], **model.state_dict(), **self.next_state(model, client)}
 
     def received(self, client: int) -> nn.Module:
@@ -127,47 +113,31 @@ class PlainLoop:
         """Tensors of the client beside those of its trained model."""
         return {}
 
-    def train(self, model: nn.Module, client: int, loss_of: LossOf, names: Iterable[str], epochs: int = 1) -> None:
-        """Some epochs at one client, in which only the named parameters move."""
+    def train(self, model: nn.Module, client: int, loss_of: LossOf, part: str, epochs: int | None = None) -> None:
+        """Some epochs at one client, in which only the head moves, or only the body, where there are both."""
+        names = self.head if part == "head" else self.body
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name in names)
         optimizer = self.optimizer([parameter for parameter in model.parameters() if parameter.requires_grad])
-        batches = (batch for _ in range(epochs) for batch in self.batches(client))
         hooks = (partial(hook, model, client) for hook in (self.before_step, self.after_step))
-        train(optimizer, batches, loss_of, *hooks)
+        train(optimizer, self.batches(client, part, epochs), loss_of, *hooks)
 
-    def batches(self, client: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """The mini-batches of one epoch."""
+    def batches(self, client: int, part: str, epochs: int | None = None) -> Iterator[Samples]:
+        """The mini-batches of some epochs; by default of as many as the method has."""
         inputs, targets = self.data[client]
-        for batch in torch.randperm(len(targets), device=targets.device).split(self.options["batch_size"]):
-            yield inputs[batch], targets[batch]
+        for epoch in range(epochs or self.options["epochs"]):
+            for batch in self.order(client, part, epoch).split(self.options["batch_size"]):
+                yield inputs[batch], targets[batch]
+
+    def order(self, client: int, part: str, epoch: int) -> Tensor:
+        """In which an epoch visits the samples."""
+        return torch.randperm(self.count(client), device=self.data[client][1].device)
 
     def optimizer(self, moving: list[nn.Parameter]) -> Optimizer:
         """What takes the local steps; AdamW is without decay."""
         if self.options.get("local_optimizer") == "AdamW":
             return AdamW(moving, lr=self.options["lr"], weight_decay=0.0)
         return SGD(moving, lr=self.options["lr"], momentum=self.options.get("momentum", 0.0))
-
-    def state(self) -> State:
-        """What is shared, and what is kept in the order of the clients."""
-        network = self.network.state_dict()
-        rows = [self.states[client] for client in sorted(self.states)]
-        stacks = [torch.stack([row[name] for row in rows]) for name in rows[0]]
-        return flat(network[name] for name in self.shared), flat(stacks)
-
-    def watch(self) -> dict[int, float]:
-        """Note from now on how far each client moves; what is noted is in the result."""
-        travelled: dict[int, float] = defaultdict(float)
-        usual = self.local_update
-
-        def local_update(client: int) -> Tree:
-            start = {**self.network.state_dict(), **self.states[client]}
-            trained = usual(client)
-            travelled[client] += float(flat(trained[name] - start[name] for name in start if name in trained).norm())
-            return trained
-
-        self.local_update = local_update  # type: ignore[method-assign]
-        return travelled
 
 
 def cross_entropy(model: nn.Module) -> LossOf:
@@ -214,7 +184,7 @@ class PlainDitto(PlainFedProx):
         """The client's model, trained."""
         personal = copy.deepcopy(self.network)
         personal.load_state_dict(under("personal.", self.states[client]), strict=False)  # what is frozen stays
-        self.train(personal, client, self.tied(personal, self.network), self.body)
+        self.train(personal, client, self.tied(personal, self.network), "personal", self.options.get("personal_epochs"))
         return prefixed("personal", personal.state_dict())
 
 
@@ -269,16 +239,18 @@ class PlainHeurFedAMP(PlainFedProx):
         return self.tied(model, self.received(client))
 
     def round(self, clients: Sequence[int]) -> None:
-        """A round, and the mixes: half a client's own model, half the others by a softmax of ten times the cosines."""
+        """A round, and the mixes: a client's own model, and the others by a softmax of the cosines."""
         super().round(clients)
+        self_weight = self.options.get("self_weight", 0.5)
+        sigma = self.options.get("sigma", 10.0)
         models = {client: flat(state[name] for name in self.body) for client, state in self.states.items()}
         for client, state in self.states.items():
             peers = [peer for peer in models if peer != client]
             cosines = torch.stack([F.cosine_similarity(models[client], models[peer], dim=0) for peer in peers])
-            shares = 0.5 * (10 * cosines).softmax(0)
+            shares = (1 - self_weight) * (sigma * cosines).softmax(0)
             for name in self.body:
                 parts = [share * self.states[peer][name] for share, peer in zip(shares, peers, strict=True)]
-                state[f"cloud.{name}"] = 0.5 * state[name] + sum(parts)
+                state[f"cloud.{name}"] = self_weight * state[name] + sum(parts)
 
 
 class PlainGossip(PlainLoop):
@@ -311,7 +283,7 @@ class PlainDeltaFL(PlainLoop):
         """The clients whose loss reaches the quantile at 1 - conformity, where each weighs as many as its samples."""
         losses = {client: self.loss(client) for client in clients}
         ascending = sorted(clients, key=losses.__getitem__)
-        below = list(accumulate(self.count([client]) for client in ascending))
+        below = list(accumulate(self.count(client) for client in ascending))
         place = next(i for i, count in enumerate(below) if count >= (1 - self.options["conformity"]) * below[-1])
         return [client for client in clients if losses[client] >= losses[ascending[place]]]
 
@@ -340,6 +312,10 @@ class PlainScaffold(PlainLoop):
             key = f"control.{name}"
             control += sum(self.states[client][key] - before[client][key] for client in clients) / len(self.data)
 
+    def weights(self, clients: Sequence[int]) -> list[float]:
+        """The same for each client."""
+        return [1 / len(clients)] * len(clients)
+
     def before_step(self, model: nn.Module, client: int) -> None:
         """Add the server's control variate less the client's."""
         for name, parameter in model.named_parameters():
@@ -348,7 +324,8 @@ class PlainScaffold(PlainLoop):
 
     def next_state(self, model: nn.Module, client: int) -> Tree:
         """The client's control variate."""
-        rate = self.options["lr"] * -(-self.count([client]) // self.options["batch_size"])
+        steps = self.options["epochs"] * -(-self.count(client) // self.options["batch_size"])
+        rate = self.options["lr"] * steps
         start = self.network.state_dict()
         trained = model.state_dict()
         control = under("control.", self.states[client])
@@ -368,7 +345,7 @@ def last_layer(model: nn.Module) -> nn.Module:
 
 
 class PlainMoon(PlainLoop):
-    """MOON, with mu 1 and temperature 0.5."""
+    """MOON."""
 
     def initial_state(self, start: Tree) -> Tree:
         """The body that the client trained last."""
@@ -376,6 +353,8 @@ class PlainMoon(PlainLoop):
 
     def loss_of(self, model: nn.Module, client: int) -> LossOf:
         """Cross-entropy and the contrastive term."""
+        mu = self.options.get("mu", 1.0)
+        temperature = self.options.get("temperature", 0.5)
         previous = copy.deepcopy(self.network)
         previous.load_state_dict(under("previous.", self.states[client]), strict=False)
 
@@ -383,8 +362,9 @@ class PlainMoon(PlainLoop):
             hidden = features(model, inputs)
             with torch.no_grad():
                 anchors = [features(network, inputs) for network in (self.network, previous)]
-            near, far = ((torch.cosine_similarity(hidden, anchor, dim=1) / 0.5).exp() for anchor in anchors)
-            return F.cross_entropy(last_layer(model)(hidden), targets) - (near / (near + far)).log().mean()
+            near, far = ((torch.cosine_similarity(hidden, anchor, dim=1) / temperature).exp() for anchor in anchors)
+            contrast = (near / (near + far)).log().mean()
+            return F.cross_entropy(last_layer(model)(hidden), targets).sub(contrast, alpha=mu)
 
         return loss
 
@@ -394,14 +374,13 @@ class PlainMoon(PlainLoop):
 
 
 class PlainFedProto(PlainLoop):
-    """FedProto, with strength 1."""
+    """FedProto."""
 
     def initial_state(self, start: Tree) -> Tree:
         """The client's model."""
         self.shared = []
-        width = list(start.values())[-2].shape[1]
-        self.prototypes = next(iter(start.values())).new_zeros(self.workload.classes, width)
-        self.counts = torch.zeros(self.workload.classes)
+        self.prototypes = torch.zeros_like(list(start.values())[-2])  # of the head, [classes, features]
+        self.counts = torch.zeros(len(self.prototypes))
         return start
 
     def round(self, clients: Sequence[int]) -> None:
@@ -415,11 +394,13 @@ class PlainFedProto(PlainLoop):
 
     def loss_of(self, model: nn.Module, client: int) -> LossOf:
         """Cross-entropy and the distance to the prototypes of classes that were seen."""
+        strength = self.options.get("strength", 1.0)
 
         def loss(inputs: Tensor, targets: Tensor) -> Tensor:
             hidden = features(model, inputs)
             distances = (hidden - self.prototypes[targets]).square().mean(1) * (self.counts[targets] > 0)
-            return F.cross_entropy(last_layer(model)(hidden), targets) + distances.mean()
+            distance = distances.mean()
+            return F.cross_entropy(last_layer(model)(hidden), targets).add(distance, alpha=strength)
 
         return loss
 
@@ -433,11 +414,12 @@ class PlainFedProto(PlainLoop):
 
 
 class PlainAPFL(PlainLoop):
-    """APFL, with a weight of 0.5 that is learned."""
+    """APFL, with a weight that is learned."""
 
     def initial_state(self, start: Tree) -> Tree:
         """The client's model and its weight in the mix."""
-        return {**prefixed("personal", start), "weight": next(iter(start.values())).new_tensor(0.5)}
+        weight = next(iter(start.values())).new_tensor(self.options.get("alpha", 0.5))
+        return {**prefixed("personal", start), "weight": weight}
 
     def local_update(self, client: int) -> Tree:
         """The tensors of one client after its local training."""
@@ -447,12 +429,12 @@ class PlainAPFL(PlainLoop):
         model, own_model, mixture = (copy.deepcopy(self.network) for _ in range(3))
         own_model.load_state_dict(under("personal.", state))
         triples = list(zip(model.parameters(), own_model.parameters(), mixture.parameters(), strict=True))
-        for inputs, targets in self.batches(client):
+        for inputs, targets in self.batches(client, "all"):
             for server, personal, mixed in triples:
                 mixed.data = weight * personal.data + (1 - weight) * server.data
             gradients = []
             for network in (model, mixture):
-                loss = F.cross_entropy(network(inputs), targets)
+                loss = self.loss_of(network, client)(inputs, targets)
                 gradients.append(torch.autograd.grad(loss, list(network.parameters())))
             slope = torch.zeros_like(weight)
             for (server, personal, _), gradient, mixed_gradient in zip(triples, *gradients, strict=True):
