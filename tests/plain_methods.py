@@ -239,18 +239,22 @@ class PlainHeurFedAMP(PlainFedProx):
         return self.tied(model, self.received(client))
 
     def round(self, clients: Sequence[int]) -> None:
-        """A round, and the mixes: a client's own model, and the others by a softmax of the cosines."""
+        """A round, and the mixes of the client's own model and the others."""
         super().round(clients)
-        self_weight = self.options.get("self_weight", 0.5)
-        sigma = self.options.get("sigma", 10.0)
         models = {client: flat(state[name] for name in self.body) for client, state in self.states.items()}
         for client, state in self.states.items():
             peers = [peer for peer in models if peer != client]
-            cosines = torch.stack([F.cosine_similarity(models[client], models[peer], dim=0) for peer in peers])
-            shares = (1 - self_weight) * (sigma * cosines).softmax(0)
+            shares = self.shares(models[client], [models[peer] for peer in peers])
+            own_share = 1 - shares.sum()
             for name in self.body:
                 parts = [share * self.states[peer][name] for share, peer in zip(shares, peers, strict=True)]
-                state[f"cloud.{name}"] = self_weight * state[name] + sum(parts)
+                state[f"cloud.{name}"] = own_share * state[name] + sum(parts)
+
+    def shares(self, model: Tensor, others: list[Tensor]) -> Tensor:
+        """What others have in a client's mix: a softmax of the cosines, of what its own model leaves."""
+        cosines = torch.stack([F.cosine_similarity(model, other, dim=0) for other in others])
+        self_weight = self.options.get("self_weight", 0.5)
+        return (1 - self_weight) * (self.options.get("sigma", 10.0) * cosines).softmax(0)
 
 
 class PlainGossip(PlainLoop):
@@ -272,6 +276,14 @@ class PlainGossip(PlainLoop):
             self.states[client] |= {name: (before[name] + middle[name] + after[name]) / 3 for name in names}
 
 
+def reach_quantile(losses: Sequence[float], counts: Sequence[float], conformity: float) -> list[bool]:
+    """Whether each client's loss reaches the smallest one below which there is at least 1 - conformity of the data."""
+    ascending, ordered_counts = zip(*sorted(zip(losses, counts, strict=True)), strict=True)
+    enough = (1 - conformity) * sum(counts) - 1e-9
+    place = next(i for i, count in enumerate(accumulate(ordered_counts)) if count >= enough)
+    return [loss >= ascending[place] for loss in losses]
+
+
 class PlainDeltaFL(PlainLoop):
     """FedAvg of the clients with the largest losses."""
 
@@ -280,12 +292,10 @@ class PlainDeltaFL(PlainLoop):
         super().round(self.tail(clients))
 
     def tail(self, clients: Sequence[int]) -> list[int]:
-        """The clients whose loss reaches the quantile at 1 - conformity, where each weighs as many as its samples."""
-        losses = {client: self.loss(client) for client in clients}
-        ascending = sorted(clients, key=losses.__getitem__)
-        below = list(accumulate(self.count(client) for client in ascending))
-        place = next(i for i, count in enumerate(below) if count >= (1 - self.options["conformity"]) * below[-1])
-        return [client for client in clients if losses[client] >= losses[ascending[place]]]
+        """The clients with the largest losses, where each weighs as many as its samples."""
+        counts = [self.count(client) for client in clients]
+        in_tail = reach_quantile([self.loss(client) for client in clients], counts, self.options["conformity"])
+        return [client for client, reaches in zip(clients, in_tail, strict=True) if reaches]
 
     @torch.no_grad()
     def loss(self, client: int) -> float:

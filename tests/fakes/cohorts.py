@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from plain_methods import samples_of  # noqa: F401  # for the tests of cohorts
 
 from pfl_lightning.client import Examples, Samples
 from pfl_lightning.data.clients import ClientTable
@@ -35,12 +36,6 @@ def params_of(network, own=(), clients=CLIENTS) -> Params:
     for tensor in params.own.values():
         tensor += 0.1 * torch.randn_like(tensor)
     return params
-
-
-def samples_of(examples, client):
-    """The inputs and targets of one of several clients."""
-    row = examples.rows(client, client + 1)
-    return row.gather(row.positions)[0], row.targets(row.positions)[0]
 
 
 def largest_difference(tree, client, expected) -> float:

@@ -8,6 +8,7 @@ import torch
 from fakes.loops import cross_entropy, samples_of
 from fakes.methods import built, distance, tensors
 from fakes.quadratics import Quadratics, network, point
+from plain_methods import reach_quantile
 
 from pfl_lightning.callbacks import PercentileErrors
 from pfl_lightning.errors import PflError
@@ -24,12 +25,6 @@ def losses_by_hand(method, state, examples):
     """Mean cross-entropy of a model on each client's samples, one client after the other."""
     clients = (samples_of(examples.rows(row, row + 1)) for row in range(len(examples)))
     return [float(cross_entropy(method.network, state, *samples)) for samples in clients]
-
-
-def tail_by_hand(losses, counts, conformity):
-    """Whether each client's loss reaches the smallest one below which there is at least 1 - conformity of the data."""
-    reaching = [x for x in losses if counts[np.array(losses) <= x].sum() >= (1 - conformity) * counts.sum() - 1e-9]
-    return [loss >= min(reaching) for loss in losses]
 
 
 @pytest.mark.parametrize("options", [{}, {"tail": "dual"}, {"tail": "dual", "smoothing": 0.5}])
@@ -49,7 +44,7 @@ def test_the_round_after_a_skipped_first_one_chooses_the_threshold(ragged_data, 
     method = built(partial(DeltaFL, conformity=0.3, quantile_every=4), data)
     losses, counts = losses_by_hand(method, method.network.state_dict(), after.examples), after.examples.counts.numpy()
     fit(method, data, 2, bare=True)
-    in_tail = tail_by_hand(losses, counts, 0.3)
+    in_tail = reach_quantile(losses, counts, 0.3)
     assert 0 < sum(in_tail) < 6
     assert method.threshold.item() == pytest.approx(min(loss for loss, one in zip(losses, in_tail, strict=True) if one))
 
@@ -68,7 +63,7 @@ def test_a_round_is_fedavg_over_the_tail_of_the_losses(conformity, weighting, ra
     method = built(partial(DeltaFL, conformity=conformity, weighting=weighting), data)
     batch = data.make_round(0)
     counts = batch.examples.counts.numpy() if weighting == "samples" else np.ones(7)
-    tail = tail_by_hand(losses_by_hand(method, tensors(method.network), batch.examples), counts, conformity)
+    tail = reach_quantile(losses_by_hand(method, tensors(method.network), batch.examples), counts, conformity)
     assert 0 < sum(tail) < 7
     trainer = fit(method, data, 1, bare=True)
     share, chosen = torch.tensor(counts * tail), torch.tensor(tail)

@@ -1,8 +1,9 @@
 from functools import partial
 
 import pytest
-from fakes.loops import map_clients, pull, trained
-from fakes.methods import assert_weighted_mean, built, distance, tensors
+from fakes.loops import plain_rounds
+from fakes.methods import built, distance, tensors
+from plain_methods import PlainFedProx
 
 from pfl_lightning.methods import FedAvg, FedProx
 
@@ -20,7 +21,8 @@ def test_without_proximity_it_is_fedavg_bit_for_bit(options, train):
 def test_a_round_is_a_plain_loop_with_the_proximal_term(proximity, ragged_data, fit):
     data = ragged_data(val_fraction=0.0)
     method = built(partial(FedProx, proximity=proximity), data, hidden=(40, 5), weight_decay=0.0)
-    start, key = tensors(method.network), (1, "train", 0, "all")
+    start = tensors(method.network)
+    plain = plain_rounds(PlainFedProx, method, data, 1, proximity=proximity)
     fit(method, data, 1, bare=True)
-    clients, _ = map_clients(data, lambda own: trained(method.network, start, own, key, penalty=pull(proximity, start)))
-    assert_weighted_mean(method, start, clients, data.make_round(0).examples.counts)
+    assert distance(start, method.network) > 1e-2
+    assert distance(plain.network, method.network) < 1e-12

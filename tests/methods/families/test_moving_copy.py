@@ -5,9 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fakes.loops import batches, cross_entropy, participants
-from fakes.methods import assert_weighted_mean, built, distance, tensors
+from fakes.loops import plain_rounds
+from fakes.methods import built, distance, tensors
 from fakes.quadratics import Quadratics, built_at, network, point
+from plain_methods import PlainFedMac
 from torch.optim import SGD
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
@@ -150,28 +151,25 @@ def test_without_a_tie_the_shared_model_stays(make, ragged_data, train):
 
 @pytest.mark.parametrize("smoothed", [0.0, 0.02])
 def test_a_round_of_fedmac_is_a_plain_loop(smoothed, ragged_data, fit):
-    """Every client, one after the other, with the gradient of the whole objective by autograd."""
+    class Smoothed(PlainFedMac):
+        def tied(self, model, center):
+            usual = super().tied(model, center)
+
+            def loss(*batch):
+                norm = sum((0.1 * (tensor / 0.1).cosh().log()).sum() for tensor in model.parameters())
+                return usual(*batch) + smoothed * norm
+
+            return loss
+
     data = ragged_data(val_fraction=0.0)
     sparsity = Sparsity(weight=smoothed, smoothing=0.1, floor="off")
-    method = built(partial(FedMac, correlation=0.3, copy_lr=0.5, epochs=2, sparsity=sparsity), data, hidden=(40, 5))
+    options = {"correlation": 0.3, "copy_lr": 0.5, "epochs": 2}
+    method = built(partial(FedMac, sparsity=sparsity, **options), data, hidden=(40, 5))
     start = tensors(method.network)
+    plain = plain_rounds(Smoothed, method, data, 1, **options)
     fit(method, data, 1, bare=True)
-    clients = [copy_by_hand(method.network, start, own, smoothed) for _, own in participants(data, 0)]
-    assert_weighted_mean(method, start, clients, data.make_round(0).examples.counts)
-
-
-def copy_by_hand(net, start, own, smoothed):
-    w, theta = start, start
-    for epoch in batches(own, (1, "train", 0, "all"), 2):
-        for inputs, targets in epoch:
-            leaves = {name: tensor.clone().requires_grad_() for name, tensor in theta.items()}
-            loss = cross_entropy(net, leaves, inputs, targets)
-            norm = sum((0.1 * (tensor / 0.1).cosh().log()).sum() for tensor in leaves.values())
-            agreement = sum((tensor * w[name]).sum() for name, tensor in leaves.items())
-            grads = torch.autograd.grad(loss + smoothed * norm - 0.3 * agreement, list(leaves.values()))
-            theta = {n: t.detach() - 0.1 * g for (n, t), g in zip(leaves.items(), grads, strict=True)}
-            w = {name: tensor - 0.5 * 0.3 * (tensor - theta[name]) for name, tensor in w.items()}
-    return w
+    assert distance(start, method.network) > 1e-2
+    assert distance(plain.network, method.network) < 1e-12
 
 
 @pytest.mark.parametrize("make", [PFedMe, FedMac])
