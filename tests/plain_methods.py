@@ -253,8 +253,9 @@ class PlainHeurFedAMP(PlainFedProx):
     def shares(self, model: Tensor, others: list[Tensor]) -> Tensor:
         """What others have in a client's mix: a softmax of the cosines, of what its own model leaves."""
         cosines = torch.stack([F.cosine_similarity(model, other, dim=0) for other in others])
-        self_weight = self.options.get("self_weight", 0.5)
-        return (1 - self_weight) * (self.options.get("sigma", 10.0) * cosines).softmax(0)
+        self_weight: float = self.options.get("self_weight", 0.5)
+        attention: Tensor = (self.options.get("sigma", 10.0) * cosines).softmax(0)
+        return (1 - self_weight) * attention
 
 
 class PlainGossip(PlainLoop):
