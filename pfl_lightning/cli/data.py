@@ -62,7 +62,7 @@ def prepare(args: list[str]) -> None:
     if not args or args[0].startswith("-"):
         raise SettingsError("data prepare: a name is missing; see pfl list data")
     words = [f"--data={args[0]}", *(re.sub("^--", "--data.", word) for word in args[1:])]
-    if "--help" in args:
+    if {"-h", "--help"} & {*args}:
         words = [f"--data.help={args[0]}"]
     data = parser.instantiate(parser.parse_args(words)).data
     name = type(data).__name__

@@ -35,6 +35,14 @@ def test_help_is_a_page_of_both_subcommands(args, capsys):
     assert max(map(len, lines)) <= 80
 
 
+@pytest.mark.parametrize("word", ["-h", "--help"])
+def test_help_of_a_data_set_has_its_options(word, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["data", "prepare", "MNIST", word])
+    assert ended.value.code == 0
+    assert "--data.root" in capsys.readouterr().out
+
+
 def test_describe_shows_the_partition_and_trains_nothing(described):
     # 1,347 training images, 10 % of them held out; 3 classes for each client
     train = described("--data=Digits", "--data.num_clients=10", "--figure=deep/split.svg")
