@@ -15,7 +15,7 @@ LEVELS = [
     {"bounds", "errors", "files", "objects", "score_kind", "seeding", "tree"},
     {"processes"},
     {"settings"},
-    {"models", "system", "server", "client", "metrics", "report", "theory"},  # strangers to each other
+    {"models", "system", "server", "client", "metrics", "report"},  # strangers to each other
     {"data"},
     {"federation"},
     {"methods"},

@@ -8,10 +8,10 @@ from pfl_lightning.data import Round, federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.sparsity import Sparsity
 from pfl_lightning.methods.method import Method
+from pfl_lightning.metrics import orthonormal, principal_angle_distance
 from pfl_lightning.models import LinearNetwork
 from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.server import DPAggregator
-from pfl_lightning.theory.linear import orthonormal, principal_angle_distance
 from pfl_lightning.tree import Params, Tree
 
 BODY = "body.weight"  # [rank, dimension]: B transposed

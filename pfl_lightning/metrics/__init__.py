@@ -2,7 +2,7 @@ from pfl_lightning.metrics.client_metric import ClientMetric, MetricFactory, bui
 from pfl_lightning.metrics.client_scores import ClientScore, ClientScores
 from pfl_lightning.metrics.density import ClientDensity, density
 from pfl_lightning.metrics.functional import client_percentiles, superquantile, weighted_quantile
-from pfl_lightning.metrics.similarity import pair_correlation, pairs
+from pfl_lightning.metrics.similarity import orthonormal, pair_correlation, pairs, principal_angle_distance
 from pfl_lightning.metrics.tail import smooth_quantile, tail_weights
 
 __all__ = [
@@ -15,8 +15,10 @@ __all__ = [
     "client_percentiles",
     "density",
     "metric_name",
+    "orthonormal",
     "pair_correlation",
     "pairs",
+    "principal_angle_distance",
     "smooth_quantile",
     "superquantile",
     "tail_weights",

@@ -1,4 +1,4 @@
-"""How alike pairs of clients are. Pure functions of symmetric matrices, ``[clients, clients]``."""
+"""How alike pairs of clients are, by symmetric matrices ``[clients, clients]``, and how far two spaces are apart."""
 
 import torch
 from torch import Tensor
@@ -42,3 +42,43 @@ def pair_correlation(first: Tensor, second: Tensor) -> Tensor:
         return x.new_tensor(torch.nan)
     correlation: Tensor = x @ y / (x.norm() * y.norm())
     return correlation
+
+
+def orthonormal(matrix: Tensor) -> Tensor:
+    """The Q of the thin QR decomposition with a positive diagonal of R, which makes it unique.
+
+    Args:
+        matrix: Basis of a space in its columns, ``[dimension, rank]``.
+
+    Returns:
+        An orthonormal basis of the same space, same shape.
+
+    Examples:
+        >>> orthonormal(torch.tensor([[0.0], [2.0]])).abs()
+        tensor([[0.],
+                [1.]])
+    """
+    q, r = torch.linalg.qr(matrix)
+    basis: Tensor = q * torch.where(r.diagonal() < 0, -1, 1).to(q.dtype)
+    return basis
+
+
+def principal_angle_distance(one: Tensor, other: Tensor) -> Tensor:
+    """Sine of the largest principal angle between two spaces.
+
+    Formula: || (I - Q1 Q1^T) Q2 ||_2 of orthonormal bases Q1 and Q2; any bases may be given.
+
+    Args:
+        one: Basis of the first space in its columns, ``[dimension, rank]``.
+        other: Basis of the second one, same shape.
+
+    Returns:
+        A number in [0, 1], to the precision of the inputs also near 0; symmetric, ``[]``.
+
+    Examples:
+        >>> float(principal_angle_distance(torch.tensor([[1.0], [0.0]]), torch.tensor([[0.0], [1.0]])))
+        1.0
+    """
+    one, other = orthonormal(one), orthonormal(other)
+    sine: Tensor = torch.linalg.matrix_norm(other - one @ (one.T @ other), ord=2).clamp(max=1)
+    return sine

@@ -22,10 +22,10 @@ from pfl_lightning.data.datamodule import LabelledData
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import LinearFedRep
 from pfl_lightning.methods.linear_fedrep import second_moment
+from pfl_lightning.metrics import principal_angle_distance
 from pfl_lightning.models import MLP, LinearNetwork
 from pfl_lightning.objects import to_settings
 from pfl_lightning.system import Participation
-from pfl_lightning.theory.linear import principal_angle_distance
 
 CONFIGS = Path(__file__).parents[2] / "configs/papers/srpfl"
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from theory.times import stage_sizes
 
 from pfl_lightning.callbacks import StageDoubling
 from pfl_lightning.system import Clock, DynamicExponential, FixedExponential, Participation, TwoPopulation
 from pfl_lightning.system.speeds import FixedSpeeds
-from pfl_lightning.theory.times import stage_sizes
 
 DOUBLING = StageDoubling(n0=10, rounds_per_stage=10)
 SENT140 = StageDoubling(n0=20, rounds_per_stage=[4, 5, 5])

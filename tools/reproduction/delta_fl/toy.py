@@ -11,18 +11,18 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.tri import Triangulation
-from torch import Tensor
-
-from pfl_lightning.report import save_figure
-from pfl_lightning.report.drawing import grid, looks_of
-from pfl_lightning.seeding import seed_of
-from pfl_lightning.theory.superquantile import (
+from theory.superquantile import (
     circumcentre,
     gaussian_losses,
     narrowed,
     superquantile_loss,
     superquantile_minimizer,
 )
+from torch import Tensor
+
+from pfl_lightning.report import save_figure
+from pfl_lightning.report.drawing import grid, looks_of
+from pfl_lightning.seeding import seed_of
 from reproduction.claims import Claim, fact, listed, ours
 from reproduction.runs import Place
 

@@ -8,12 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from torch import Generator
-
-from pfl_lightning.report import save_figure
-from pfl_lightning.report.drawing import grid, looks_of
-from pfl_lightning.seeding import seed_of
-from pfl_lightning.theory.sparse_recovery import (
+from theory.sparse_recovery import (
     Problems,
     Program,
     draw_problems,
@@ -22,6 +17,11 @@ from pfl_lightning.theory.sparse_recovery import (
     sparse_solution,
     support_subgradient,
 )
+from torch import Generator
+
+from pfl_lightning.report import save_figure
+from pfl_lightning.report.drawing import grid, looks_of
+from pfl_lightning.seeding import seed_of
 from reproduction.claims import Claim, Floats, fact, listed, ours
 from reproduction.runs import Place
 

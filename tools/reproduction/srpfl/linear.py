@@ -6,14 +6,14 @@ from typing import Any
 import lightning.pytorch as pl
 import numpy as np
 from bare_trainer import bare_trainer
+from theory.times import expected_time
 
 from pfl_lightning.callbacks import OracleDoubling
 from pfl_lightning.data import LinearRepresentation
 from pfl_lightning.methods import LinearFedRep
+from pfl_lightning.metrics import principal_angle_distance
 from pfl_lightning.models import LinearNetwork
 from pfl_lightning.system import DynamicExponential, Participation
-from pfl_lightning.theory.linear import principal_angle_distance
-from pfl_lightning.theory.times import expected_time
 from reproduction.claims import Floats
 
 ROUNDS, LAST = 80, 30  # rounds, and those whose distances make the floor

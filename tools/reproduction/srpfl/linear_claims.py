@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+from theory.linear import contraction
 
 from pfl_lightning.data import LinearRepresentation
-from pfl_lightning.theory.linear import contraction
 from reproduction.claims import Claim, Floats, fact, listed, ours, paired, spread, within
 from reproduction.runs import Place
 from reproduction.srpfl.linear import (

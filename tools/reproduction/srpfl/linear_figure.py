@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from theory.times import equal_stages_ratio
 
 from pfl_lightning.report import save_figure
 from pfl_lightning.report.drawing import grid
-from pfl_lightning.theory.times import equal_stages_ratio
 from reproduction.claims import Floats, deviation
 from reproduction.srpfl.linear import LAST, N0, PARTICIPANTS, ROUNDS, Distances
 

@@ -7,8 +7,7 @@ from reproduction.claims import HOLDS, INCONCLUSIVE
 from reproduction.srpfl import linear
 from reproduction.srpfl import linear_claims as claims
 from reproduction.srpfl.linear import PARTICIPANTS, POOLS, SAFE_ROUNDS, SEEDS
-
-from pfl_lightning.theory.times import expected_time
+from theory.times import expected_time
 
 FLOORS = {noise: {n: 0.44 * noise / n**0.5 * np.ones(2) for n in PARTICIPANTS} for noise in claims.FLOORS}
 

@@ -5,9 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import linprog, minimize, minimize_scalar
-
-from pfl_lightning.errors import PflError
-from pfl_lightning.theory.sparse_recovery import (
+from theory.sparse_recovery import (
     Program,
     check_bounded,
     draw_problems,
@@ -16,6 +14,8 @@ from pfl_lightning.theory.sparse_recovery import (
     sparse_solution,
     support_subgradient,
 )
+
+from pfl_lightning.errors import PflError
 
 PLAIN, FEDMAC, PFEDME = Program(), Program(correlation=0.8), Program(correlation=0.8, ridge=0.8)
 

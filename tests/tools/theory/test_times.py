@@ -2,14 +2,14 @@ from math import log
 
 import numpy as np
 import pytest
-
-from pfl_lightning.errors import PflError
-from pfl_lightning.theory.times import (
+from theory.times import (
     equal_stages_ratio,
     expected_order_statistic,
     expected_time,
     stage_sizes,
 )
+
+from pfl_lightning.errors import PflError
 
 
 @pytest.mark.parametrize(

@@ -1,76 +1,17 @@
-from math import ceil, cos, log, log2, pi, sin, sqrt
+from math import ceil, log, log2, sqrt
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.linalg import subspace_angles
-from torch import Tensor
-
-from pfl_lightning.theory.linear import (
+from theory.linear import (
     contraction,
     next_distance,
-    orthonormal,
-    principal_angle_distance,
     stage_floor,
     switching_distance,
 )
-from pfl_lightning.theory.times import expected_order_statistic, stage_sizes
+from theory.times import expected_order_statistic, stage_sizes
 
 TIMES = [expected_order_statistic(size, 256) for size in stage_sizes(8, 256)]  # of 6 stages
-
-
-def columns(*vectors) -> Tensor:
-    return torch.tensor(vectors, dtype=torch.float64).T
-
-
-E1, E2, E3, E4 = torch.eye(4, dtype=torch.float64)
-
-
-def random_basis(seed: int, dimension: int = 7, rank: int = 3) -> Tensor:
-    return torch.randn(dimension, rank, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def test_distance_is_the_sine_of_the_angle_whatever_the_bases():
-    # the planes share e1, and enclose 30 degrees: sin 30 = 0.5
-    one = columns([1, 0, 0], [0, 1, 0])
-    other = columns([1, 0, 0], [0, cos(pi / 6), sin(pi / 6)])
-    assert float(principal_angle_distance(one, other)) == pytest.approx(0.5, abs=1e-15)
-    skewed = other @ torch.tensor([[2.0, 1.0], [1.0, 3.0]], dtype=torch.float64)
-    assert float(principal_angle_distance(one, skewed)) == pytest.approx(0.5, abs=1e-15)
-
-
-def test_distance_is_0_of_a_space_to_itself_and_1_between_orthogonal_spaces():
-    one = torch.stack([E1, E2], 1)
-    assert float(principal_angle_distance(one, one @ columns([2, 1], [1, 3]))) < 1e-15
-    assert float(principal_angle_distance(one, torch.stack([E3, E4], 1))) == 1
-    assert float(principal_angle_distance(one, torch.stack([E3, E1], 1))) == 1, "one orthogonal direction is enough"
-
-
-@pytest.mark.parametrize("angle", [1e-14, 1e-9, 1e-4])
-def test_tiny_distances_keep_their_digits(angle):
-    one, other = columns([1, 0]), columns([cos(angle), sin(angle)])
-    assert float(principal_angle_distance(one, other)) == pytest.approx(angle, rel=1e-2)
-    assert float(principal_angle_distance(one.float(), other.float())) == pytest.approx(angle, rel=1e-2)
-
-
-@given(seeds=st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)))
-def test_distance_agrees_with_scipy_and_is_symmetric(seeds):
-    one, other = map(random_basis, seeds)
-    distance = float(principal_angle_distance(one, other))
-    assert distance == pytest.approx(sin(subspace_angles(one.numpy(), other.numpy())[0]), abs=1e-12)
-    assert distance == pytest.approx(float(principal_angle_distance(other, one)), abs=1e-12)
-
-
-@given(seed=st.integers(0, 10**6))
-def test_orthonormal_is_unique_and_spans_the_same_space(seed):
-    basis = random_basis(seed)
-    found = orthonormal(basis)
-    torch.testing.assert_close(found.T @ found, torch.eye(3, dtype=torch.float64))
-    r = found.T @ basis
-    torch.testing.assert_close(found @ r, basis)
-    torch.testing.assert_close(r.tril(-1), torch.zeros_like(r), atol=1e-12, rtol=0)
-    assert (r.diagonal() > 0).all()
 
 
 # Stages of doubling, after docs/evidence/derivations.md: a is the contraction, C the communication time

@@ -4,9 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
-
-from pfl_lightning.errors import PflError
-from pfl_lightning.theory.superquantile import (
+from theory.superquantile import (
     circumcentre,
     extreme_mixtures,
     gaussian_losses,
@@ -15,6 +13,8 @@ from pfl_lightning.theory.superquantile import (
     superquantile_minimizer,
     worst_mixture,
 )
+
+from pfl_lightning.errors import PflError
 
 OBTUSE = torch.tensor([[0.0, 0.0], [4.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 ACUTE = torch.tensor([[0.0, 0.0], [4.0, 0.0], [1.0, 3.0]], dtype=torch.float64)

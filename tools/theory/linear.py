@@ -1,4 +1,4 @@
-"""Distance of two representations, and what SRPFL proves of it.
+"""What SRPFL proves of the distance of two representations, ``metrics.principal_angle_distance``.
 
 In stage r, with ``2^r n0`` participants, a round takes the distance to at most
 ``sqrt(1 - a) distance + a / sqrt(2^r (1 - a))``, eq. (11). For the first stages that says nothing: the fixed point is
@@ -10,49 +10,6 @@ and what we reconstructed, are in docs/evidence/derivations.md, Linear case.
 """
 
 from math import sqrt
-
-import torch
-from torch import Tensor
-
-
-def orthonormal(matrix: Tensor) -> Tensor:
-    """The Q of the thin QR decomposition with a positive diagonal of R, which makes it unique.
-
-    Args:
-        matrix: Basis of a space in its columns, ``[dimension, rank]``.
-
-    Returns:
-        An orthonormal basis of the same space, same shape.
-
-    Examples:
-        >>> orthonormal(torch.tensor([[0.0], [2.0]])).abs()
-        tensor([[0.],
-                [1.]])
-    """
-    q, r = torch.linalg.qr(matrix)
-    basis: Tensor = q * torch.where(r.diagonal() < 0, -1, 1).to(q.dtype)
-    return basis
-
-
-def principal_angle_distance(one: Tensor, other: Tensor) -> Tensor:
-    """Sine of the largest principal angle between two spaces.
-
-    Formula: || (I - Q1 Q1^T) Q2 ||_2 of orthonormal bases Q1 and Q2; any bases may be given.
-
-    Args:
-        one: Basis of the first space in its columns, ``[dimension, rank]``.
-        other: Basis of the second one, same shape.
-
-    Returns:
-        A number in [0, 1], to the precision of the inputs also near 0; symmetric, ``[]``.
-
-    Examples:
-        >>> float(principal_angle_distance(torch.tensor([[1.0], [0.0]]), torch.tensor([[0.0], [1.0]])))
-        1.0
-    """
-    one, other = orthonormal(one), orthonormal(other)
-    sine: Tensor = torch.linalg.matrix_norm(other - one @ (one.T @ other), ord=2).clamp(max=1)
-    return sine
 
 
 def contraction(lr: float, distance: float, diversity: float) -> float:
