@@ -28,8 +28,8 @@ from optuna.trial import FrozenTrial, TrialState
 from pfl_lightning import files
 from pfl_lightning.callbacks import RoundCheckpoint
 from pfl_lightning.cli.console import show
+from pfl_lightning.cli.execution import Sweep
 from pfl_lightning.cli.planning import KEEP, Plan, PlannedRun, combinations, has_begun, parse
-from pfl_lightning.cli.sweep import Sweep
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import numpy_generator, seed_of
 from pfl_lightning.settings.values import changes, flat

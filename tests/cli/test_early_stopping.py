@@ -11,7 +11,7 @@ from lightning.pytorch.callbacks import Timer
 from pfl_lightning.callbacks import EvaluateStartAndEnd
 from pfl_lightning.callbacks.monitors import CheckMonitors, early_stop
 from pfl_lightning.cli import main
-from pfl_lightning.cli.sweep import is_finished
+from pfl_lightning.cli.execution import is_finished
 from pfl_lightning.errors import PflError
 from pfl_lightning.runs.resume import find_resume, has_stopped
 

@@ -7,7 +7,7 @@ import pytest
 from fakes.forked import Command, pfl
 from fakes.tables import read_table, wait_for_round
 
-from pfl_lightning.cli import main, search, sweep
+from pfl_lightning.cli import execution, main, search, sweep
 from pfl_lightning.cli.fit import settings_of
 from pfl_lightning.cli.planning import Plan, PlannedRun, with_method
 from pfl_lightning.objects import import_object
@@ -134,7 +134,7 @@ def test_a_sweep_says_how_long_the_runs_take_that_are_still_to_start(monkeypatch
         content = {"global_step": done[run.name], "callbacks": {}, "config": run.settings}
         return Resume(Path(), content, run.folder) if done[run.name] else None
 
-    monkeypatch.setattr(sweep, "monotonic", lambda: seconds[0])
+    monkeypatch.setattr(execution, "monotonic", lambda: seconds[0])
     monkeypatch.setattr(sweep.Sweep, "fit", fit)
     monkeypatch.setattr(PlannedRun, "resume", resume)
     runs = [PlannedRun(name, Path(name), [], {"trainer": {"max_steps": 5}}) for name in done]

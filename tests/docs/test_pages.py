@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from pfl_lightning.cli import main
+from pfl_lightning.cli.execution import Sweep
 from pfl_lightning.cli.planning import PlannedRun
-from pfl_lightning.cli.sweep import Sweep
 from pfl_lightning.errors import PflError
 
 ROOT = Path(__file__).parents[2]
