@@ -34,6 +34,7 @@ class SettingsCLI(LightningCLI):
         usage: How the command is used, in a line.
     """
 
+    @strict_parsing()
     def __init__(self, words: list[str], **usage: str) -> None:
         super().__init__(
             Method,
@@ -128,7 +129,6 @@ class RunCLI(SettingsCLI):
                 raise SettingsError(str(error)) from error
 
 
-@strict_parsing()
 def settings_of(words: list[str]) -> dict[str, Any]:
     """All settings of the options of ``pfl fit``, as plain values.
 

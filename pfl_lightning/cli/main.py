@@ -75,7 +75,7 @@ def prepare(args: list[str] | None = None) -> Callable[[], None]:
         return partial(answer, words)
     from pfl_lightning.cli.running import run
 
-    return partial(run, COMMANDS[command].load(), args)
+    return partial(run, COMMANDS[command].load(), [*map(str, words[1:])])
 
 
 def answer(words: list[str]) -> None:

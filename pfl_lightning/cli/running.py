@@ -14,12 +14,12 @@ EXPECTED = PflError, ValueError, OSError, ModuleNotFoundError, MemoryError, Runt
 
 
 @strict_parsing()
-def run(command: Callable[..., Any], args: list[str] | None) -> None:
+def run(command: Callable[[list[str]], Any], words: list[str]) -> None:
     """Run a command.
 
     Args:
-        command: Takes the words after its name.
-        args: Arguments; those of the process by default.
+        command: Its function.
+        words: The words after its name.
 
     Raises:
         SystemExit: With code 2 for a wrong command line, 1 for errors found later, 130, 138 or 143 after a signal.
@@ -27,7 +27,7 @@ def run(command: Callable[..., Any], args: list[str] | None) -> None:
     silence_lightning()
     sys.path.insert(0, "")  # a method of the user's own lies in the working folder
     try:
-        command((sys.argv[1:] if args is None else args)[1:])
+        command(words)
     except KeyboardInterrupt:
         raise SystemExit(128 + signal.SIGINT) from None
     except SettingsError as error:

@@ -39,9 +39,9 @@ def listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def holds(spec: Spec, variables: Variables) -> bool:
+def holds(block: Spec, variables: Variables) -> bool:
     """Whether the variables have the values that are named under ``if``."""
-    conditions: Spec = spec.get("if", {})
+    conditions: Spec = block.get("if", {})
     return all(variables.get(name) in listed(values) for name, values in conditions.items())
 
 
@@ -57,11 +57,11 @@ def fill(value: Any, variables: Variables) -> Any:
     return value
 
 
-def repeats(spec: Spec, variables: Variables) -> Iterator[Variables]:
+def repeats(block: Spec, variables: Variables) -> Iterator[Variables]:
     """The variables of each repetition: of all combinations under ``foreach``, or of all rows if it lists rows."""
-    if not holds(spec, variables):
+    if not holds(block, variables):
         return
-    foreach = fill(spec.get("foreach", {}), variables)
+    foreach = fill(block.get("foreach", {}), variables)
     combinations = product(*foreach.values()) if isinstance(foreach, Mapping) else ()
     rows = (
         foreach if isinstance(foreach, list) else [dict(zip(foreach, values, strict=True)) for values in combinations]
@@ -70,10 +70,10 @@ def repeats(spec: Spec, variables: Variables) -> Iterator[Variables]:
         yield {**variables, **row}
 
 
-def expanded(spec: Spec, variables: Variables) -> Iterator[dict[str, Any]]:
+def expanded(block: Spec, variables: Variables) -> Iterator[dict[str, Any]]:
     """All repetitions with their variables filled in."""
-    content = {key: value for key, value in spec.items() if key not in ("if", "foreach")}
-    for row in repeats(spec, variables):
+    content = {key: value for key, value in block.items() if key not in ("if", "foreach")}
+    for row in repeats(block, variables):
         yield fill(content, row)
 
 
@@ -137,21 +137,21 @@ class Item:
         self.paper = paper
         self.name = name
         self.common = read(paper, "paper")
-        self.spec = read(paper, name)
+        self.block = read(paper, name)
 
     def get(self, key: str, default: Any = None) -> Any:
         """A setting of its own, or the paper's."""
-        return self.spec.get(key, self.common.get(key, default))
+        return self.block.get(key, self.common.get(key, default))
 
     @property
     def scales(self) -> list[Scale]:
         """The scales at which it can run."""
-        named = self.spec.get("scales", ["small", "full"])
+        named = self.block.get("scales", ["small", "full"])
         return [scale for scale in SCALES if scale in named]
 
     def pairs_at(self, scale: Scale) -> dict[str, Variables]:
         """The pairs of data and network at a scale, or the panels, with their variables."""
-        pairs = self.spec.get("pairs", [])
+        pairs = self.block.get("pairs", [])
         at_scale = pairs.get(scale, []) if isinstance(pairs, Mapping) else pairs
         known = self.common.get("pairs", {})
         panels = (pair if isinstance(pair, Mapping) else {"title": pair, **known[pair]} for pair in at_scale)
@@ -171,14 +171,14 @@ class Item:
         variables |= {"configs": CONFIGS, "out": out, "pair": title, "options": [], "chosen": {}}
         panel = self.pairs_at(scale).get(title, {})
         variables |= panel
-        wanted = list(dict.fromkeys(seeds or self.spec.get("seeds") or self.common["seeds"][scale]))
+        wanted = list(dict.fromkeys(seeds or self.block.get("seeds") or self.common["seeds"][scale]))
         variables["seeds"] = len(wanted)
-        for rule in [*self.common.get("set", []), *self.spec.get("set", [])]:
+        for rule in [*self.common.get("set", []), *self.block.get("set", [])]:
             if holds(rule, variables):
                 variables |= fill({name: value for name, value in rule.items() if name != "if"}, variables)
         variables |= panel  # what a panel says itself stays
-        rules = [*self.common.get("options", []), *self.spec.get("options", []), *listed(variables["options"])]
-        options = options_of(rules, variables) if "pairs" in self.spec else []
+        rules = [*self.common.get("options", []), *self.block.get("options", []), *listed(variables["options"])]
+        options = options_of(rules, variables) if "pairs" in self.block else []
         names = {"title": (title or self.name).replace(" ", "_").replace("%", ""), "item": self.name}
         folder = out / self.get("folder", "{paper}-{title}-{scale}").format(**{**variables, **names})
         return Part(self, title, variables, Place(folder, wanted, jobs, options))

@@ -69,15 +69,15 @@ class Results:
         """
         if isinstance(series, int | float):
             return np.array([float(series)])
-        spec: Spec = series if isinstance(series, Mapping) else {"of": series}
-        if self.other and spec["of"].startswith(OTHER):
-            return self.other.values({**spec, "of": spec["of"].removeprefix(OTHER)}, usual)
-        if "minus" in spec:
-            left, right = ({**spec, "of": name} for name in (spec["of"], spec["minus"]))
+        block: Spec = series if isinstance(series, Mapping) else {"of": series}
+        if self.other and block["of"].startswith(OTHER):
+            return self.other.values({**block, "of": block["of"].removeprefix(OTHER)}, usual)
+        if "minus" in block:
+            left, right = ({**block, "of": name} for name in (block["of"], block["minus"]))
             return self.values(_without(left, "minus"), usual) - self.values(_without(right, "minus"), usual)
-        measure = spec.get("measure", usual or fill(self.part.item.get("measure"), self.part.variables))
+        measure = block.get("measure", usual or fill(self.part.item.get("measure"), self.part.variables))
         name, options = next(iter(measure.items())) if isinstance(measure, Mapping) else (measure, {})
-        pairs = [self.runs_of(one) for one in spec["of"].split(" / ")]
+        pairs = [self.runs_of(one) for one in block["of"].split(" / ")]
         models = [model for _, model in pairs]
         by_seed = zip(*(runs for runs, _ in pairs), strict=True)
         return np.array([of_seed(name, list(runs), models, **options) for runs in by_seed])
@@ -94,7 +94,7 @@ class Results:
         return np.array([number_of(self.printed[name])])
 
     def _printed(self) -> Iterator[tuple[str, Any]]:
-        for name in listed(self.part.item.spec.get("printed", [])):
+        for name in listed(self.part.item.block.get("printed", [])):
             block = self.part.item.get("numbers")[name]
             numbers = flat(block["numbers"].get(self.part.title, []))
             names = [fill(name, row) for row in repeats(block, self.part.variables) for name in listed(block["of"])]
@@ -113,5 +113,5 @@ def flat(numbers: Any) -> list[Any]:
     return [number for row in numbers for number in flat(row)] if isinstance(numbers, list) else [numbers]
 
 
-def _without(spec: Spec, key: str) -> dict[str, Any]:
-    return {name: value for name, value in spec.items() if name != key}
+def _without(block: Spec, key: str) -> dict[str, Any]:
+    return {name: value for name, value in block.items() if name != key}

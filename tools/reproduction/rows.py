@@ -22,9 +22,9 @@ def claims_of(rows: Sequence[str | Spec], results: Results) -> Iterator[tuple[st
         if isinstance(row, str):
             yield from claims_of(results.part.item.common["claims"][row], results)
             continue
-        for spec in expanded(row, results.part.variables):
-            if all(map(results.has, spec.get("needs", ()))):
-                yield from ((spec.get("group", ""), claim) for claim in decided(spec, results))
+        for block in expanded(row, results.part.variables):
+            if all(map(results.has, block.get("needs", ()))):
+                yield from ((block.get("group", ""), claim) for claim in decided(block, results))
 
 
 def decided(row: Spec, results: Results) -> list[Claim]:

@@ -16,12 +16,12 @@ from reproduction.results import Results
 EARLY = "ended early"
 
 
-def rows_of(spec: Spec, results: Results, variables: Variables) -> Iterator[list[Any]]:
+def rows_of(block: Spec, results: Results, variables: Variables) -> Iterator[list[Any]]:
     """The columns of each row: texts, or series with a measure and the style of their cells, or those of the table."""
-    usual = {name: spec[name] for name in ("measure", "style", "digits") if name in spec}
-    columns = [{**usual, **column} if isinstance(column, dict) else column for column in spec["columns"].values()]
-    for block in listed(spec["rows"]):
-        for row in repeats(block, {**variables, "runs": named_runs(results)}):
+    usual = {name: block[name] for name in ("measure", "style", "digits") if name in block}
+    columns = [{**usual, **column} if isinstance(column, dict) else column for column in block["columns"].values()]
+    for rows in listed(block["rows"]):
+        for row in repeats(rows, {**variables, "runs": named_runs(results)}):
             yield fill(columns, row)
 
 
@@ -35,14 +35,14 @@ def named_runs(results: Results) -> list[dict[str, str]]:
     return rows
 
 
-def table(spec: Spec, results: Results, variables: Variables) -> str:
+def table(block: Spec, results: Results, variables: Variables) -> str:
     """A table as Markdown."""
-    cells = [[cell(column, spec, results) for column in row] for row in rows_of(spec, results, variables)]
-    heads = [fill(head, variables) for head in spec["columns"]]
-    return markdown(fill(spec["title"], variables), heads, cells)
+    cells = [[cell(column, block, results) for column in row] for row in rows_of(block, results, variables)]
+    heads = [fill(head, variables) for head in block["columns"]]
+    return markdown(fill(block["title"], variables), heads, cells)
 
 
-def cell(column: Any, spec: Spec, results: Results) -> str:
+def cell(column: Any, block: Spec, results: Results) -> str:
     """A cell: a text, or a mean over the seeds in the style of the column or the table.
 
     ``spread`` has the standard deviation, ``mean`` has not, ``interval`` has half of the interval, ``least`` is the
@@ -62,13 +62,13 @@ def cell(column: Any, spec: Spec, results: Results) -> str:
         return interval(values)
     if style == "least":
         return f"{values.min():g}" if values.min() < inf else "-"
-    if spec.get("whole") and np.isnan(values).any():  # only runs that have done their rounds are told
+    if block.get("whole") and np.isnan(values).any():  # only runs that have done their rounds are told
         return "-"
-    text = f"{values.mean():.{digits}f}" if style == "mean" else spread(values, digits, spec.get("nan", "never"))
+    text = f"{values.mean():.{digits}f}" if style == "mean" else spread(values, digits, block.get("nan", "never"))
     printed = (
-        results.printed.get(column["printed"] if "printed" in column else column["of"]) if "printed" in spec else None
+        results.printed.get(column["printed"] if "printed" in column else column["of"]) if "printed" in block else None
     )
-    return text if printed is None else f"{text} ({printed:{spec['printed']}})"
+    return text if printed is None else f"{text} ({printed:{block['printed']}})"
 
 
 def interval(points: Floats) -> str:
@@ -93,10 +93,10 @@ def choice(column: Spec, results: Results) -> str:
     return f"{max(value for value in means if means[value] >= best - column['within']):g}" if known else "-"
 
 
-def write_csv(spec: Spec, results: Results, path: Path) -> None:
+def write_csv(block: Spec, results: Results, path: Path) -> None:
     """Write the values of each seed in the columns that have a name in the file."""
     frames = []
-    for row in rows_of(spec, results, results.part.variables):
+    for row in rows_of(block, results, results.part.variables):
         series = {column["csv"]: results.values(column) for column in row if "csv" in column}
         frames.append(pd.DataFrame(series).assign(method=row[0], seed=results.part.place.seeds))
     pd.concat(frames).set_index(["method", "seed"]).to_csv(path, float_format="%.4f")

@@ -23,9 +23,9 @@ def place(tmp_path):
 def part(tmp_path):
     """Makes a part of a table or figure with some settings of its own; its paper's are DePRL's."""
 
-    def make(scale="small", paper="deprl", item="table1", title="fashion_mnist", seeds=(1, 2), **spec):
+    def make(scale="small", paper="deprl", item="table1", title="fashion_mnist", seeds=(1, 2), **block):
         made = Item(paper, item)
-        made.spec = {**made.spec, **spec}
+        made.block = {**made.block, **block}
         part = made.part(title, scale, Path("files"), tmp_path, seeds)
         part.place.folder.mkdir(parents=True, exist_ok=True)
         return part

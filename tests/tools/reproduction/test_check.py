@@ -18,7 +18,7 @@ def cells(text):
 
 
 @pytest.mark.parametrize(
-    ("column", "spec", "expected"),
+    ("column", "block", "expected"),
     [
         ({"of": "high"}, {}, "3.00 ± 1.41"),
         ({"of": "high", "digits": 1, "style": "mean"}, {}, "3.0"),
@@ -37,9 +37,9 @@ def cells(text):
     ],
     ids=str,
 )
-def test_a_cell_shows_values_in_its_style(column, spec, expected, results):
+def test_a_cell_shows_values_in_its_style(column, block, expected, results):
     values = {"high": HIGH, "low": LOW, "early": np.array([1.0, np.nan])}
-    assert tables.cell(column, spec, results(values, printed={"high": 7.5})) == expected
+    assert tables.cell(column, block, results(values, printed={"high": 7.5})) == expected
 
 
 def test_differences_have_the_interval_of_their_own_mean():
@@ -112,7 +112,7 @@ def test_a_published_table_stands_beside_ours_and_above_local_and_can_be_read_ag
 
 def test_pictures_show_values_and_speed_ups_beside_the_ideal(results):
     found = results({f"a{value}": 80.0 / value for value in (4, 8, 16)})
-    spec = {
+    block = {
         "values": [4, 8, 16],
         "lines": {"A": "a{value}"},
         "panels": [{"title": "t"}],
@@ -120,9 +120,9 @@ def test_pictures_show_values_and_speed_ups_beside_the_ideal(results):
         "xlabel": "x",
         "ylabel": "y",
     }
-    (axes,) = pictures.values_figure(spec, found).axes
+    (axes,) = pictures.values_figure(block, found).axes
     np.testing.assert_allclose(axes.lines[0].get_ydata(), [20, 10, 5])
-    (axes,) = pictures.values_figure(spec | {"speedup": True}, found).axes
+    (axes,) = pictures.values_figure(block | {"speedup": True}, found).axes
     for line in axes.lines:
         np.testing.assert_allclose(line.get_ydata(), [1, 2, 4])
 
@@ -130,8 +130,8 @@ def test_pictures_show_values_and_speed_ups_beside_the_ideal(results):
 def test_the_picture_of_consensus_has_a_panel_for_each_concentration_and_two_lines_for_each_graph(part, monkeypatch):
     errors = {"before": 2 * np.ones((2, 3)), "after": np.ones((2, 3))}
     monkeypatch.setattr(pictures, "logged", lambda results, name, tag: errors[tag.rpartition("/")[2]])
-    spec = {"panels": [0.1, 0.3], "lines": ["Ring", "Complete"], "of": "deprl,topology={line},alpha={panel}"}
-    figure = pictures.consensus_figure(spec, SimpleNamespace(part=part()))
+    block = {"panels": [0.1, 0.3], "lines": ["Ring", "Complete"], "of": "deprl,topology={line},alpha={panel}"}
+    figure = pictures.consensus_figure(block, SimpleNamespace(part=part()))
     assert [len(axes.lines) for axes in figure.axes] == [4, 4]
     before, after = figure.axes[0].lines[:2]
     assert before.get_linestyle() == "--"

@@ -56,15 +56,15 @@ def test_every_run_has_settings_of_pfl_and_a_name_of_its_own(paper, item, scale,
     part = part_of(paper, item, scale, title)
     names = [name for sweep in part.sweeps() for name in sweep.names]
     assert len(set(names)) == len(names)
-    assert names or {"choose", "computation", "pictures"} & part.item.spec.keys()
+    assert names or {"choose", "computation", "pictures"} & part.item.block.keys()
     for run in settings(paper, item, scale, title).values():
         assert scale == "full" or run["trainer"]["max_steps"] <= 400
         assert "test_clients" in run["data"]["init_args"]
 
 
-def names_in(spec):
+def names_in(block):
     """The names of runs that a row refers to."""
-    for key, value in spec.items():
+    for key, value in block.items():
         for entry in value if isinstance(value, list) else [value]:
             if isinstance(entry, dict):
                 yield from names_in(entry)
@@ -92,15 +92,15 @@ def rows_in(rows, part):
 @pytest.mark.parametrize("which", PARTS, ids="-".join)
 def test_claims_and_tables_are_about_runs_that_there_are(which):
     part = part_of(*which)
-    spec = part.item.spec
-    assert spec.get("computation", "stragglers") in COMPUTATIONS
-    search = part_of(part.item.paper, spec["choose"]["item"], *which[2:]) if "choose" in spec else None
+    block = part.item.block
+    assert block.get("computation", "stragglers") in COMPUTATIONS
+    search = part_of(part.item.paper, block["choose"]["item"], *which[2:]) if "choose" in block else None
     chosen = dict.fromkeys(method for sweep in search.sweeps() for method in sweep.methods) if search else {}
     part.variables["chosen"].update(chosen)
     runs = {name: [] for sweep in part.sweeps() for name in sweep.names} | {name: [] for name in chosen}
     results = Results(part, runs)
     labels = labels_of(part) if part.item.get("labels") else set()
-    rows = list(rows_in(part.variables.get("claims", spec.get("claims", ())), part))
+    rows = list(rows_in(part.variables.get("claims", block.get("claims", ())), part))
     for row in rows:
         assert row["kind"] in {*KINDS, "rises", "falls", "above", "below", "within"}
         needed = [name for name in row.get("needs", ()) if name != "other"]
@@ -109,12 +109,12 @@ def test_claims_and_tables_are_about_runs_that_there_are(which):
         elif not labels:
             for name in names_in(row):
                 results.runs_of(name)
-    for table in spec.get("tables", ()):
+    for table in block.get("tables", ()):
         for row in rows_of(table, results, part.variables | {"weight": 0.001}):
             for name in names_in({"of": [column for column in row if isinstance(column, dict)]}):
                 results.runs_of(name)
     assert {picture["kind"] for picture in part.item.get("pictures", ())} <= PICTURES.keys()
-    printed = [part.item.common["numbers"][name]["numbers"] for name in listed(spec.get("printed", []))]
+    printed = [part.item.common["numbers"][name]["numbers"] for name in listed(block.get("printed", []))]
     assert bool(results.printed) == any(part.title in numbers for numbers in printed)
 
 

@@ -22,7 +22,7 @@ Case = tuple[str, int, str]  # method, seconds of communication, answer
 
 def compare_answers(part: Part) -> list[Claim]:
     """Run all answers, draw and tabulate them; no paper claims anything about this."""
-    answers: list[Spec] = part.item.spec["answers"]
+    answers: list[Spec] = part.item.block["answers"]
     variables = part.variables
     cases = [
         (method, time, answer) for method in variables["methods"] for time in variables["times"] for answer in answers
@@ -55,7 +55,7 @@ def words_of(part: Part, method: str, answer: Spec, time: int, rate: float) -> l
     """
     rounds = answer["rounds"][part.variables["scale"]]
     variables = {**part.variables, **answer, "method": method, "time": time, "rate": rate, "rounds": rounds}
-    return [*options_of(part.item.spec["words"], variables), *part.place.options]
+    return [*options_of(part.item.block["words"], variables), *part.place.options]
 
 
 def trained(part: Part, method: str, answer: Spec, time: int, rate: float) -> Curve:
