@@ -80,8 +80,9 @@ def in_an_empty_folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def refused(capsys) -> Callable[..., tuple[int, str]]:
+def refused(capsys, monkeypatch) -> Callable[..., tuple[int, str]]:
     """Runs a command that must fail, say one line and change nothing; returns the exit code and the line."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # of a user's own file
 
     def run(*words: str) -> tuple[int, str]:
         before = content()
