@@ -62,7 +62,11 @@ def stepping(method):
 
 def assert_weighted_mean(method, start, clients, counts, share=1e-10):
     """The tensors that clients share must be the mean of theirs by their samples, up to a share of the update."""
-    expected = weighted_mean(clients, counts)
+    assert_shared(method, start, weighted_mean(clients, counts), share)
+
+
+def assert_shared(method, start, expected, share=1e-10):
+    """The tensors that clients share must be these, each up to a share of its update."""
     for name in method.shared:
         update = (expected[name] - start[name]).abs().max()
         assert update > 1e-4

@@ -2,7 +2,7 @@ from functools import partial
 
 import pytest
 from fakes.loops import plain_rounds
-from fakes.methods import built, distance, tensors
+from fakes.methods import assert_shared, built, distance, tensors
 from plain_methods import PlainFedProx
 
 from pfl_lightning.methods import FedAvg, FedProx
@@ -26,3 +26,4 @@ def test_a_round_is_a_plain_loop_with_the_proximal_term(proximity, ragged_data, 
     fit(method, data, 1, bare=True)
     assert distance(start, method.network) > 1e-2
     assert distance(plain.network, method.network) < 1e-12
+    assert_shared(method, start, plain.network.state_dict())

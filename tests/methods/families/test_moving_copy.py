@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fakes.loops import plain_rounds
-from fakes.methods import built, distance, tensors
+from fakes.methods import assert_shared, built, distance, tensors
 from fakes.quadratics import Quadratics, built_at, network, point
 from plain_methods import PlainFedMac
 from torch.optim import SGD
@@ -170,6 +170,7 @@ def test_a_round_of_fedmac_is_a_plain_loop(smoothed, ragged_data, fit):
     fit(method, data, 1, bare=True)
     assert distance(start, method.network) > 1e-2
     assert distance(plain.network, method.network) < 1e-12
+    assert_shared(method, start, plain.network.state_dict())
 
 
 @pytest.mark.parametrize("make", [PFedMe, FedMac])
