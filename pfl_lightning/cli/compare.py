@@ -1,7 +1,6 @@
 """``pfl compare``."""
 
 from collections.abc import Iterator, Sequence
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from pfl_lightning.score_kind import ACCURACY
 from pfl_lightning.settings.parser import SettingsParser
 
 PRINTED = ("final", "time_to_accuracy")  # tables; the others are only written
-SOMETIMES = ("convergence", "bits_to_accuracy", "samples_to_accuracy", "choice", "choice_groups")  # not of all runs
 
 
 def compare_command(args: list[str]) -> None:
@@ -39,8 +37,7 @@ def compare_command(args: list[str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise PflError(f"out: cannot make the folder '{folder}' ({error.strerror})") from error
-    for name, extension in product(SOMETIMES if report.has_pictures(folder) else (), ("csv", "md")):
-        (folder / f"{name}.{extension}").unlink(missing_ok=True)  # of an earlier comparison
+    report.clear(folder)
     choice = choice_among(curves) if report.can_choose(curves) else None
     times = without_repeats(options.communication_times)
     tables = [*report.tables_of(curves, times, targets), *(report.choice_tables(choice) if choice else ())]

@@ -11,7 +11,7 @@ from pfl_lightning.report.frames import clients, results
 from pfl_lightning.report.heat_maps import cosine_figure, density_figure
 from pfl_lightning.report.measures import common_seeds
 from pfl_lightning.report.partition import partition_card, partition_figure, partition_table
-from pfl_lightning.report.pictures import Format, has_pictures, pictures_of, write_pictures
+from pfl_lightning.report.pictures import Format, clear, pictures_of, write_pictures
 from pfl_lightning.report.tables import write_csv
 from pfl_lightning.report.topology import neighbours_figure, topology_figure
 
@@ -24,12 +24,12 @@ __all__ = [
     "check_same_data",
     "choice_of",
     "choice_tables",
+    "clear",
     "clients",
     "common_seeds",
     "cosine_figure",
     "curves_of",
     "density_figure",
-    "has_pictures",
     "neighbours_figure",
     "partition_card",
     "partition_figure",

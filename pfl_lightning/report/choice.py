@@ -5,17 +5,19 @@ split ``choice``; what its choice is worth is seen on its test samples, which ar
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pfl_lightning.report.compare_curves import Curves
 from pfl_lightning.report.measures import TEST, common_seeds, reference_of
-from pfl_lightning.report.run_files import Clients, Floats, Ints
+from pfl_lightning.report.run_files import Floats
 from pfl_lightning.report.tables import OVER_SEEDS, Table, over_seeds, seeds_markdown
 from pfl_lightning.score_kind import ScoreKind
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 OWN = "clients' own choice"
 ORACLE = "best in hindsight (oracle: chosen on test)"
@@ -24,51 +26,37 @@ EDGES = (0, 25, 50, 75, 90, 100)  # percentiles of the reference's errors, betwe
 SHARE = ScoreKind("share", higher_is_better=True, scale=100, unit=" (%)", digits=0)
 
 
-@dataclass(frozen=True, eq=False)
-class Choice:
+class Choice(NamedTuple):
     """The curves that clients pick.
 
     Attributes:
         curves: The curves to choose from.
         seeds: Seeds that all curves have; clients choose among models of the same seed.
-        errors: Test error, or loss, of each client under each curve, ``[curves, seeds, clients]``.
-        picks: Index of the curve that each client picks, ``[seeds, clients]``.
+        outcomes: Test error, or loss: a row for each seed and client; a column for each curve, for the clients' own
+            choice and for the best.
+        picked: Whether the clients pick a curve, a column for each.
+        percentiles: The group of percentiles of each client's error under the reference, such as ``0-25``.
     """
 
     curves: Curves
     seeds: Sequence[int]
-    errors: Floats
-    picks: Ints
+    outcomes: "pd.DataFrame"
+    picked: "pd.DataFrame"
+    percentiles: "pd.Series"
+
+    def errors(self, label: str) -> list[Floats]:
+        """A column of ``outcomes``, ``[clients]`` for each seed."""
+        return [errors.to_numpy() for _, errors in self.outcomes[label].groupby("seed")]
 
     @property
-    def left_out(self) -> list[int]:
-        """Seeds that only some of the curves have."""
-        return sorted({seed for curve in self.curves for seed in curve.seeds} - set(self.seeds))
+    def groups(self) -> list[str]:
+        """The groups of percentiles that have clients."""
+        return list(self.percentiles.cat.remove_unused_categories().cat.categories)
 
-    @property
-    def outcomes(self) -> dict[str, Floats]:
-        """Errors under each fixed curve, under the clients' own choice and under the best, ``[seeds, clients]``."""
-        outcomes = {curve.label: errors for curve, errors in zip(self.curves, self.errors, strict=True)}
-        outcomes[OWN] = np.take_along_axis(self.errors, self.picks[None], axis=0)[0]
-        outcomes[ORACLE] = self.errors.min(axis=0)
-        return outcomes
-
-    @property
-    def groups(self) -> dict[str, NDArray[np.bool_]]:
-        """Who belongs to each group of percentiles of the error under the reference, ``[seeds, clients]``."""
-        reference = self.errors[list(self.curves).index(reference_of(self.curves))]
-        ranks = reference.argsort(axis=1, kind="stable").argsort(axis=1)
-        percentiles = 100 * (ranks + 0.5) / reference.shape[1]
-        members = {f"{low}-{high}": (low <= percentiles) & (percentiles < high) for low, high in pairwise(EDGES)}
-        return {name: inside for name, inside in members.items() if inside.any()}
-
-    @property
-    def shares(self) -> list[dict[str, Floats]]:
-        """By curve and group, the share of the group's clients that pick the curve, ``[seeds]``."""
-        return [
-            {name: ((self.picks == index) & group).sum(1) / group.sum(1) for name, group in self.groups.items()}
-            for index in range(len(self.curves))
-        ]
+    def shares(self, label: str) -> dict[str, Floats]:
+        """By group, the share of its clients that pick a curve, ``[seeds]``."""
+        shares = self.picked[label].groupby([self.percentiles, "seed"], observed=True).mean()
+        return {name: shares[name].to_numpy() for name in self.groups}
 
 
 def can_choose(curves: Curves) -> bool:
@@ -85,17 +73,34 @@ def choice_of(curves: Curves) -> Choice:
     Returns:
         The choices of the clients that have samples for choosing and test samples, in the models after the last round.
     """
-    seeds = common_seeds(curves)
-    results = [
-        [
-            _loss_and_error(tried, test, curve.score_kind)
-            for run, tried, test in zip(curve.runs, curve.final("choice"), curve.final("test"), strict=True)
-            if run.seed in seeds
-        ]
+    import pandas as pd
+
+    losses, errors = _final(curves, "loss", "choice").align(_final(curves, "error", "test"), join="inner", axis=0)
+    picks = losses.fillna(np.inf).to_numpy().argmin(axis=1)
+    picked = pd.DataFrame(picks[:, None] == np.arange(len(curves)), errors.index, errors.columns)
+    reference = errors[reference_of(curves).label].groupby("seed")
+    percentiles = 100 * (reference.rank(method="first", na_option="bottom") - 0.5) / reference.transform("size")
+    names = [f"{low}-{high}" for low, high in pairwise(EDGES)]
+    return Choice(
+        curves,
+        common_seeds(curves),
+        errors.assign(**{OWN: errors.where(picked).max(axis=1), ORACLE: errors.min(axis=1, skipna=False)}),
+        picked,
+        pd.cut(percentiles, EDGES, right=False, labels=names),
+    )
+
+
+def _final(curves: Curves, column: str, split: str) -> "pd.DataFrame":
+    """What clients got at the last evaluation: a row for each common seed and client, a column for each curve."""
+    import pandas as pd
+
+    clients = {
+        (curve.label, run.seed): rows.set_index("client")[column]
         for curve in curves
-    ]
-    losses, errors = np.moveaxis(np.array(results), 2, 0)
-    return Choice(curves, seeds, errors, np.nan_to_num(losses, nan=np.inf).argmin(axis=0))
+        for run, rows in zip(curve.runs, curve.results(split), strict=True)
+    }
+    table = pd.concat(clients, names=["method", "seed"]).unstack("method")
+    return table.loc[common_seeds(curves), [curve.label for curve in curves]]
 
 
 def choice_tables(choice: Choice) -> tuple[Table, Table]:
@@ -107,12 +112,11 @@ def choice_tables(choice: Choice) -> tuple[Table, Table]:
     """
     score_kind = choice.curves[0].score_kind
     errors = [
-        {"method": label, "seeds": len(seeds)} | over_seeds({name: map(TEST[name], seeds) for name in SHOWN})
-        for label, seeds in choice.outcomes.items()
+        {"method": label, "seeds": len(choice.seeds)}
+        | over_seeds({name: map(TEST[name], choice.errors(label)) for name in SHOWN})
+        for label in choice.outcomes
     ]
-    picks = [
-        {"method": curve.label} | over_seeds(shares) for curve, shares in zip(choice.curves, choice.shares, strict=True)
-    ]
+    picks = [{"method": curve.label} | over_seeds(choice.shares(curve.label)) for curve in choice.curves]
     errors_title = (
         f"Clients' test {score_kind.error_label} if each picks the model with the smallest loss on its "
         f"choice samples, {OVER_SEEDS}"
@@ -121,15 +125,10 @@ def choice_tables(choice: Choice) -> tuple[Table, Table]:
         f"Who picks which model{SHARE.unit}, by the percentile of the client's {score_kind.error_name} under "
         f"{reference_of(choice.curves).label}, {OVER_SEEDS}"
     )
-    left_out = ", ".join(map(str, choice.left_out))
+    seeds = {run.seed for curve in choice.curves for run in curve.runs}
+    left_out = ", ".join(map(str, sorted(seeds - {*choice.seeds})))
     note = f"\nSeeds that not all curves have are left out: {left_out}\n" if left_out else ""
     return (
         Table("choice", errors, seeds_markdown(errors_title, errors, SHOWN, score_kind) + note),
         Table("choice_groups", picks, seeds_markdown(picks_title, picks, choice.groups, SHARE) + note),
     )
-
-
-def _loss_and_error(tried: Clients, test: Clients, score_kind: ScoreKind) -> tuple[Floats, Floats]:
-    """Loss on the samples for choosing, and test error, of the clients that have both kinds of samples."""
-    _, in_tried, in_test = np.intersect1d(tried.ids, test.ids, return_indices=True)
-    return tried.loss[in_tried], score_kind.errors(test.scores(score_kind))[in_test]

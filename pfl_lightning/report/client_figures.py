@@ -4,14 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from pfl_lightning.report.choice import Choice
-from pfl_lightning.report.compare_curves import Curve, Curves
-from pfl_lightning.report.drawing import CARD, CARD_SIZE, COLORS, Panel, Style, bands, curves_figure, grid, styles_of
+from pfl_lightning.report.compare_curves import Curves
+from pfl_lightning.report.drawing import CARD, CARD_SIZE, COLORS, Style, curves_figure, draw_curves, grid, styles_of
 from pfl_lightning.report.measures import TEST, evaluate_training, reference_of
 from pfl_lightning.report.run_files import Floats, Ints
 from pfl_lightning.score_kind import ScoreKind
@@ -29,9 +28,7 @@ def scatter_figure(samples: Ints, scores: Floats, score_kind: ScoreKind, split: 
         score_kind: What clients are evaluated by.
         split: Name of the split, such as ``test``.
     """
-    with rc_context(CARD):
-        figure = Figure(figsize=CARD_SIZE, layout="constrained")
-        axes = figure.subplots()
+    with grid(*CARD_SIZE, 1, 1, style=CARD) as (figure, ((axes,),)):
         scatter_axes(axes, samples, score_kind.scale * score_kind.errors(scores))
         axes.set(xlabel=f"{split} samples of a client", ylabel=f"{split} {score_kind.error_label}")
         axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, borderaxespad=0, columnspacing=1)
@@ -83,14 +80,13 @@ def clients_figure(curves: Curves) -> Figure:
     with grid(*size, len(curves), len(splits), sharex="col", sharey="col") as (figure, panels):
         for column, (label, values) in zip(panels.T, splits.values(), strict=True):
             bins = np.linspace(0, _largest(values) or 1, BINS + 1)
-            for axes, errors, style in zip(column, values, styles_of(curves), strict=True):
+            for axes, curve, errors, style in zip(column, curves, values, styles_of(curves), strict=True):
                 axes.hist(errors, bins, color=style["color"], alpha=0.5)
                 draw_mean_and_p90(axes.axvline, errors)
                 mean, p90 = (line.get_label() for line in axes.lines)
-                axes.set_title(f"{mean} (dashed), {p90} (dotted)", loc="left")
+                name = f"{curve.label}: " if axes in panels[:, 0] else ""
+                axes.set_title(f"{name}{mean} (dashed), {p90} (dotted)", loc="left")
             column[-1].set_xlabel(f"final {label} of a client")
-        for axes, curve in zip(panels[:, 0], curves, strict=True):
-            axes.set_title(f"{curve.label}: {axes.get_title(loc='left')}", loc="left")
         figure.supylabel("clients", fontsize="medium")
     return figure
 
@@ -109,7 +105,7 @@ def samples_figure(curves: Curves) -> Figure:
     with grid(*size, len(splits), len(curves), sharex="row", sharey="row") as (figure, panels):
         for row, (split, (label, values)) in zip(panels, splits.items(), strict=True):
             for axes, curve, errors, style in zip(row, curves, values, styles_of(curves), strict=True):
-                scatter_axes(axes, curve.final(split)[0].samples, errors, style["color"])
+                scatter_axes(axes, curve.final("samples", split)[0], errors, style["color"])
                 axes.set_xlabel(f"{label.partition(' ')[0]} samples of a client")
                 axes.legend(loc="upper right", ncols=2, fontsize="small", columnspacing=1, handlelength=1.5)
             row[0].set(ylabel=label, ylim=(0, 1.2 * _largest(values) or 1))  # with room for the legends
@@ -121,12 +117,13 @@ def samples_figure(curves: Curves) -> Figure:
 def _final_values(curves: Curves) -> dict[str, tuple[str, list[Floats]]]:
     """By split, what clients are evaluated by and each curve's clients, as means over the seeds, ``[clients]``."""
     score_kind = curves[0].score_kind
-    errors = [score_kind.scale * _finite_means(curve.final_errors) for curve in curves]
-    splits = {"test": (f"test {score_kind.error_label}", errors)}
+    columns = {"test": ("error", f"test {score_kind.error_label}", score_kind.scale)}
     if evaluate_training(curves):
-        losses = [_finite_means([clients.loss for clients in curve.final("train")]) for curve in curves]
-        splits["train"] = ("training loss", losses)
-    return splits
+        columns["train"] = ("loss", "training loss", 1)
+    return {
+        split: (label, [scale * _finite_means(curve.final(column, split)) for curve in curves])
+        for split, (column, label, scale) in columns.items()
+    }
 
 
 def _finite_means(seeds: list[Floats]) -> Floats:
@@ -157,17 +154,21 @@ def tail_figure(curves: Curves) -> Figure:
     """
     score_kind = curves[0].score_kind
     error = f"test {score_kind.error_label}"
-    ascending = bands(
-        lambda _: PERCENTILES[None],
-        lambda curve: score_kind.scale * np.array([np.percentile(seed, PERCENTILES) for seed in curve.final_errors]),
-    )
-    texts = {"xlabel": "percentile of the clients", "ylabel": f"{error} of a client", "xlim": (0, 100)}
-    price = {"xlabel": f"{error}, mean over clients", "ylabel": f"{error}\n90th percentile of clients"}
-    panels = [Panel(ascending, {**texts, "ylim": (0, None)}), Panel(_draw_price, price)]
-    figure = curves_figure(curves, panels, (6.4, 2.9))
-    sorted_errors, mean_and_tail = figure.axes
+    ascending = [
+        score_kind.scale * np.array([np.percentile(errors, PERCENTILES) for errors in curve.final("error")])
+        for curve in curves
+    ]
+    with curves_figure(curves, (6.4, 2.9), 1, 2) as (figure, ((sorted_errors, mean_and_tail),)):
+        draw_curves(sorted_errors, curves, [PERCENTILES[None]] * len(curves), ascending)
+        label = f"{error} of a client"
+        sorted_errors.set(xlabel="percentile of the clients", ylabel=label, xlim=(0, 100), ylim=(0, None))
+        for curve, style in zip(curves, styles_of(curves), strict=True):
+            mean, p90 = _mean_and_p90(score_kind, curve.final("error"))
+            _draw_point(mean_and_tail, mean, p90, style, capsize=2)
+        label = f"{error}\n90th percentile of clients"
+        mean_and_tail.set(xlabel=f"{error}, mean over clients", ylabel=label)
     sorted_errors.axvline(90, **THIN)
-    mean, p90 = _mean_and_p90(score_kind, reference_of(curves).final_errors)
+    mean, p90 = _mean_and_p90(score_kind, reference_of(curves).final("error"))
     mean_and_tail.axvline(mean.mean(), **THIN)
     mean_and_tail.axhline(p90.mean(), **THIN)
     return figure
@@ -186,32 +187,25 @@ def choice_figure(choice: Choice) -> Figure:
     """
     score_kind = choice.curves[0].score_kind
     colors = [*(style["color"] for style in styles_of(choice.curves)), "black", GREY]
-    outcomes = choice.outcomes
+    outcomes = list(choice.outcomes)
     with grid(8.5, 1.2 + 0.35 * len(outcomes), 1, 2) as (figure, ((worth, served),)):
-        for place, (errors, color) in enumerate(zip(outcomes.values(), colors, strict=True)):
-            for values, face in zip(_mean_and_p90(score_kind, errors), (color, "white"), strict=True):
+        for place, (label, color) in enumerate(zip(outcomes, colors, strict=True)):
+            for values, face in zip(_mean_and_p90(score_kind, choice.errors(label)), (color, "white"), strict=True):
                 look = {"color": color, "marker": "o", "markerfacecolor": face}
                 _draw_point(worth, values, np.full(1, place), look)
         worth.set_yticks(range(len(outcomes)), [label.replace(" (", "\n(") for label in outcomes])
         worth.invert_yaxis()
         title = "mean (filled), 90th percentile (open)"
         worth.set(xlabel=f"test {score_kind.error_label} of the clients", title=title)
-        groups = list(choice.groups)
-        bottoms = np.zeros(len(groups))
-        for shares, color in zip(choice.shares, colors, strict=False):
-            heights = np.array([100 * share.mean() for share in shares.values()])
-            served.bar(groups, heights, bottom=bottoms, color=color, width=0.75)
+        bottoms = np.zeros(len(choice.groups))
+        for curve, color in zip(choice.curves, colors, strict=False):
+            heights = np.array([100 * shares.mean() for shares in choice.shares(curve.label).values()])
+            served.bar(choice.groups, heights, bottom=bottoms, color=color, width=0.75)
             bottoms += heights
         served.grid(visible=False, axis="x")
         percentile = f"percentile of the {score_kind.error_name}\nunder {reference_of(choice.curves).label}"
         served.set(xlabel=percentile, ylabel="clients (%)", title="who picks which model", ylim=(0, 100))
     return figure
-
-
-def _draw_price(axes: Axes, curve: Curve, style: Style) -> None:
-    """Mean and 90th percentile of the final errors as a point with bars over the seeds."""
-    mean, p90 = _mean_and_p90(curve.score_kind, curve.final_errors)
-    _draw_point(axes, mean, p90, style, capsize=2)
 
 
 def _mean_and_p90(score_kind: ScoreKind, errors: list[Floats] | Floats) -> list[Floats]:

@@ -1,19 +1,22 @@
 """Curves: runs that differ only in their seed, evaluated by one model, and named as in the papers."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.report.compare_runs import COHORT, LOSS, RunRecord
-from pfl_lightning.report.run_files import Clients, Floats, Ints
+from pfl_lightning.report.run_files import Floats, Ints
 from pfl_lightning.score_kind import ScoreKind
 from pfl_lightning.settings.values import outermost, shown_class
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,61 +63,41 @@ class Curve:
         """Rounds completed at each evaluation that all seeds have, ``[evaluations]``."""
         return reduce(np.intersect1d, [run.rounds for run in self.runs])
 
+    def stack(self, series: Iterable["pd.Series"]) -> Floats:
+        """What the runs have by round, at the evaluations that all seeds have, ``[seeds, evaluations]``."""
+        return np.stack([values.reindex(self.rounds) for values in series])
+
     @cached_property
     def means(self) -> Floats:
         """Mean score of the clients, ``[seeds, evaluations]``."""
-        return self.stack(lambda run: run.means[self.model])
-
-    @cached_property
-    def final_scores(self) -> list[Floats]:
-        """Score of each client at the last evaluation, ``[clients]`` for each seed."""
-        return [run.client_scores(self.model, int(self.rounds[-1])) for run in self.runs]
-
-    @cached_property
-    def final_errors(self) -> list[Floats]:
-        """Test error, or loss, of each client at the last evaluation, ``[clients]`` for each seed."""
-        return [self.score_kind.errors(scores) for scores in self.final_scores]
-
-    def evaluates(self, split: str) -> bool:
-        """Whether the clients were also evaluated on a split."""
-        return all((split, self.model, int(self.rounds[-1])) in run.clients for run in self.runs)
-
-    def results(self, split: str, round_index: int) -> list[Clients]:
-        """The clients' results on a split that is evaluated, for each seed."""
-        return [run.clients[split, self.model, round_index] for run in self.runs]
-
-    def final(self, split: str) -> list[Clients]:
-        """The clients' results on a split that is evaluated at the last evaluation, for each seed."""
-        return self.results(split, int(self.rounds[-1]))
+        return self.stack(run.logged[f"test/{self.model}/{self.score_kind.name}/mean"] for run in self.runs)
 
     def times(self, communication_time: float) -> Floats:
         """Simulated seconds at each evaluation, ``[seeds, evaluations]``; see ``RunRecord.seconds``."""
-        return self.stack(lambda run: run.seconds(run.rounds, communication_time))
-
-    @cached_property
-    def calls(self) -> Floats:
-        """Weighted sums that the server has asked for until each evaluation, ``[seeds, evaluations]``."""
-        return self.stack(lambda run: run.calls)
+        return self.stack(run.seconds(communication_time) for run in self.runs)
 
     def until(self, tag: str) -> Floats:
-        """What a count has grown to at each evaluation, ``[seeds, evaluations]``."""
-        return self.stack(lambda run: run.until(tag))
+        """What one of ``RunRecord.counts`` has grown to at each evaluation, ``[seeds, evaluations]``."""
+        return self.stack(run.counts[tag] for run in self.runs)
 
-    def stack(self, values: Callable[[RunRecord], Floats]) -> Floats:
-        """What every run has at the evaluations that all seeds have, ``[seeds, evaluations]``."""
-        return np.stack([values(run)[np.isin(run.rounds, self.rounds)] for run in self.runs])
+    def evaluates(self, split: str) -> bool:
+        """Whether the clients were also evaluated on a split."""
+        return all((split, self.model, self.rounds[-1]) in run.clients for run in self.runs)
+
+    def results(self, split: str, evaluation: int = -1) -> list["pd.DataFrame"]:
+        """The clients' results on a split that is evaluated, for each seed; by default at the last evaluation."""
+        return [run.clients[split, self.model, self.rounds[evaluation]] for run in self.runs]
+
+    def final(self, column: str, split: str = "test") -> list[NDArray[Any]]:
+        """A column of ``results`` at the last evaluation, ``[clients]`` for each seed."""
+        return [clients[column].to_numpy() for clients in self.results(split)]
 
     @cached_property
-    def cohorts(self) -> tuple[Ints, Floats]:
-        """Rounds that all seeds log, ``[rounds]``, and the number of clients that trained, ``[seeds, rounds]``."""
-        logged = [run.logged[COHORT] for run in self.runs]
-        rounds = sorted(set.intersection(*map(set, logged)))
-        return np.array(rounds), np.array([[sizes[round_index] for round_index in rounds] for sizes in logged])
+    def cohorts(self) -> "pd.DataFrame":
+        """The number of clients that trained in the rounds that all seeds log, ``[rounds, seeds]``."""
+        import pandas as pd
 
-    def seconds_to(self, score: float | Floats, communication_time: float) -> Floats:
-        """Simulated seconds until the mean score was first this good, nan for never, ``[seeds]``; see ``reach``."""
-        _, seconds = self.reach(score, self.times(communication_time))
-        return seconds
+        return pd.concat([run.logged[COHORT] for run in self.runs], axis=1).dropna()
 
     def reached(self, score: float | Floats) -> NDArray[np.bool_]:
         """At which evaluations the mean score is this good, ``[seeds, evaluations]``; see ``reach``."""
@@ -145,18 +128,18 @@ class Curve:
 
     def logs_losses(self) -> bool:
         """Whether the runs have logged the training loss of every round up to the last evaluation."""
-        return all({*range(1, run.rounds[-1] + 1)} <= {*run.logged.get(LOSS, ())} for run in self.runs)
+        return all(run.logged[LOSS].reindex(range(1, run.rounds[-1] + 1)).notna().all() for run in self.runs)
 
     @cached_property
     def rounds_to_convergence(self) -> Floats:
         """The round at which the training loss has converged, nan for never, ``[seeds]``."""
-        rounds = [converged_round(list(run.logged.get(LOSS, {}).values())) for run in self.runs]
+        rounds = [converged_round(run.logged[LOSS].dropna().to_numpy()) for run in self.runs]
         return np.array(rounds, dtype=float)  # None becomes nan
 
     def seconds_to_convergence(self, communication_time: float) -> Floats:
         """Simulated seconds until ``rounds_to_convergence``, nan for never, ``[seeds]``."""
         ends = zip(self.runs, self.rounds_to_convergence, strict=True)
-        return np.concatenate([run.seconds(np.array([last]), communication_time) for run, last in ends])
+        return np.array([run.seconds(communication_time).get(last, np.nan) for run, last in ends])
 
     def _named(self, name: str) -> str:
         run = self.runs[0]
@@ -168,9 +151,9 @@ Curves = Sequence[Curve]
 Settings = Mapping[str, Any]
 
 
-def usual_models(run: RunRecord) -> list[str]:
+def usual_models(run: RunRecord) -> Sequence[str]:
     """The models that a method is evaluated by in the papers; if it does not say so, its first one."""
-    return [model for model in run.means if model in run.label.suffixes] or list(run.means)[:1]
+    return [model for model in run.models if model in run.label.suffixes] or run.models[:1]
 
 
 def curves_of(runs: Sequence[RunRecord], models: Sequence[str] = ()) -> list[Curve]:
@@ -191,7 +174,7 @@ def curves_of(runs: Sequence[RunRecord], models: Sequence[str] = ()) -> list[Cur
     for run in runs:
         groups.setdefault(repr(sorted(run.settings.items())), []).append(run)
     curves = [curve for group in groups.values() for curve in _curves_of_group(group, models)]
-    choices = dict.fromkeys(model for run in runs for model in run.means)
+    choices = dict.fromkeys(model for run in runs for model in run.models)
     if unknown := [model for model in models if model not in choices]:
         raise PflError(f"models: {unknown[0]} is in none of the runs; allowed: {', '.join(choices)}")
     labels = [curve.label for curve in curves]
@@ -225,9 +208,9 @@ def _curves_of_group(group: list[RunRecord], models: Sequence[str]) -> Iterator[
             folders = f"'{run.folder}' and '{successor.folder}'"
             raise PflError(f"seed_everything: {run.seed} in {folders} with the same settings; compare one run per seed")
     first = group[0]
-    compared = [model for model in models if model in first.means] if models else usual_models(first)
+    compared = [model for model in models if model in first.models] if models else usual_models(first)
     if not compared:
-        raise PflError(f"models: '{first.folder}' has none of {', '.join(models)}; allowed: {', '.join(first.means)}")
+        raise PflError(f"models: '{first.folder}' has none of {', '.join(models)}; allowed: {', '.join(first.models)}")
     for model in compared:
         curve = Curve(group, model)
         if not len(curve.rounds):
@@ -270,9 +253,9 @@ def converged_round(
         >>> converged_round([4.0, 3.0, 2.0, 1.0, 1.0, 1.0, 1.0], window=1, patience=3)
         7
     """
-    if len(losses) < window + patience:
-        return None
-    averages = np.convolve(losses, np.full(window, 1 / window), mode="valid")  # of the rounds window, window + 1, ...
-    stalled = (averages[1:] >= (1 - improvement) * averages[:-1]) & np.isfinite(averages[1:])
-    ends = np.flatnonzero(np.lib.stride_tricks.sliding_window_view(stalled, patience).all(1))
-    return int(ends[0]) + window + patience if len(ends) else None
+    import pandas as pd
+
+    averages = pd.Series(losses).rolling(window).mean()
+    stalled = averages >= (1 - improvement) * averages.shift()
+    ends = stalled.rolling(patience).sum() == patience
+    return int(ends.idxmax()) + 1 if ends.any() else None

@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pfl_lightning.report.compare_curves import Curves
-from pfl_lightning.report.compare_runs import COHORT
-from pfl_lightning.report.drawing import Panel, bands, curves_figure
+from pfl_lightning.report.compare_runs import CALLS, COHORT
+from pfl_lightning.report.drawing import curves_figure, draw_curves
 from pfl_lightning.report.measures import (
     ROUNDS,
     Cost,
@@ -41,14 +41,15 @@ def cost_figure(curves: Curves, *costs: Cost) -> Figure:
         costs: What was spent, one panel each.
     """
     score_kind = curves[0].score_kind
+    scores = [score_kind.scale * curve.means for curve in curves]
     ylabel = f"test {score_kind.label}\nmean over clients"
-
-    def panel(cost: Cost) -> Panel:
-        size, unit = cost.unit(max(float(cost.of(curve).mean(0).max()) for curve in curves))
-        draw = bands(lambda curve: cost.of(curve) / size, lambda curve: score_kind.scale * curve.means)
-        return Panel(draw, {"title": cost.title, "xlabel": cost.axis.format(unit), "ylabel": ylabel})
-
-    return curves_figure(curves, [*map(panel, costs)], (3 * len(costs), _height(curves)), sharey=True)
+    with curves_figure(curves, (3 * len(costs), _height(curves)), 1, len(costs), sharey=True) as (figure, (panels,)):
+        for axes, cost in zip(panels, costs, strict=True):
+            spent = [cost.of(curve) for curve in curves]
+            size, unit = cost.unit(max(float(values.mean(0).max()) for values in spent))
+            draw_curves(axes, curves, [values / size for values in spent], scores)
+            axes.set(title=cost.title, xlabel=cost.axis.format(unit), ylabel=ylabel)
+    return figure
 
 
 def _height(curves: Curves) -> float:
@@ -71,19 +72,17 @@ def error_rounds_figure(curves: Curves) -> Figure:
     splits = {"test": (f"test {score_kind.error_label}", score_kind.scale)}
     if evaluate_training(curves):
         splits["train"] = ("training loss, weighted by samples", 1)
+    sums = [curve.until(CALLS) for curve in curves]
     xlabel = "sums at the server" if count_sums(curves) else ROUNDS.axis
-
-    def panel(split: str, name: str, title: str) -> Panel:
-        label, scale = splits[split]
-        draw = bands(lambda curve: curve.calls, lambda curve: scale * over_rounds(curve, split, name))
-        return Panel(draw, {"xlabel": xlabel, "ylabel": label, "title": title if split == "test" else ""})
-
-    names = {"mean": "mean over clients", "p90": "90th percentile of clients"}
-    panels = [panel(split, name, title) for split in splits for name, title in names.items()]
-    size = (6, 0.4 + 2.2 * len(splits))
-    figure = curves_figure(curves, panels, size, len(splits), sharex=True, sharey="row")
-    for row in range(len(splits)):
-        _zoom(figure.axes[2 * row : 2 * row + 2])
+    rows = len(splits)
+    with curves_figure(curves, (6, 0.4 + 2.2 * rows), rows, 2, sharex=True, sharey="row") as (figure, panels):
+        for row, (split, (label, scale)) in zip(panels, splits.items(), strict=True):
+            for axes, name in zip(row, ("mean", "p90"), strict=True):
+                draw_curves(axes, curves, sums, [scale * over_rounds(curve, split, name) for curve in curves])
+                axes.set(xlabel=xlabel, ylabel=label)
+            _zoom(row)
+        panels[0, 0].set_title("mean over clients")
+        panels[0, 1].set_title("90th percentile of clients")
     return figure
 
 
@@ -105,17 +104,16 @@ def cohort_figure(curves: Curves) -> Figure:
     Returns:
         Lines are means over the seeds, bands reach from the smallest to the largest.
     """
-    draw = bands(
-        lambda curve: curve.cohorts[0][None],
-        lambda curve: curve.cohorts[1],
-        edges=lambda sizes: (sizes.min(0), sizes.max(0)),
-    )
-    panel = Panel(draw, {"xlabel": ROUNDS.axis, "ylabel": "clients that trained", "ylim": (0, None)})
-    return curves_figure(curves, [panel], (4, _height(curves)))
+    rounds = [curve.cohorts.index.to_numpy()[None] for curve in curves]
+    sizes = [curve.cohorts.to_numpy().T for curve in curves]
+    with curves_figure(curves, (4, _height(curves)), 1, 1) as (figure, ((axes,),)):
+        draw_curves(axes, curves, rounds, sizes, edges=lambda values: (values.min(0), values.max(0)))
+        axes.set(xlabel=ROUNDS.axis, ylabel="clients that trained", ylim=(0, None))
+    return figure
 
 
 def cohorts_differ(curves: Curves) -> bool:
     """Whether the curves log their cohorts, and these differ by more than stage doubling."""
     if not all(curve.logs(COHORT) for curve in curves):
         return False
-    return len({size for curve in curves if not curve.doubled for size in curve.cohorts[1].flat}) > 1
+    return len({size for curve in curves if not curve.doubled for size in curve.cohorts.to_numpy().flat}) > 1

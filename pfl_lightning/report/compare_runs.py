@@ -3,22 +3,27 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.report import run_files
-from pfl_lightning.report.run_files import Evaluations, Floats, Ints, Label
-from pfl_lightning.score_kind import SCORE_KINDS, ScoreKind
-from pfl_lightning.settings.values import SAME_NUMBERS, class_name, flat, named_callbacks
+from pfl_lightning.report.run_files import Ints, Label
+from pfl_lightning.score_kind import ACCURACY, SCORE_KINDS, ScoreKind
+from pfl_lightning.settings.values import SAME_NUMBERS, changes, class_name, flat, named_callbacks
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TEST_MEAN = re.compile(rf"test/(.+)/({'|'.join(SCORE_KINDS)})/mean")
+BITS = "bits/total"
+SAMPLES = "samples/total"
 LINK_BITS = "bits/paper"  # of one client, by the formula of FedMac's paper
 COHORT = "system/cohort"  # clients that trained
 CALLS = "sums/calls"  # weighted sums that the server has asked for
+COUNTS = (BITS, SAMPLES, LINK_BITS, CALLS)
+ROUND = "round"
 LOSS = "train/loss"
 COMPUTE = "time/compute"
 TOTAL = "time/total"
@@ -39,10 +44,13 @@ class RunRecord:
         seed: Its ``seed_everything``.
         settings: Everything else that makes its curves, by key such as ``model.lr``.
         score_kind: What clients are evaluated by.
+        models: The evaluated models, in the method's order.
         rounds: Rounds completed at each evaluation, ``[evaluations]``.
-        means: Mean score of the clients by evaluated model, in the method's order, ``[evaluations]``.
-        clients: Results of every client at each evaluation, by split, evaluated model and round.
-        logged: Values by round of every logged tag.
+        logged: What it has logged: a row for each round, a column for each tag, nan where it was not logged.
+        counts: What ``COUNTS`` have grown to: a row for each round, a column for each. ``ROUND`` is one of them, and
+            ``CALLS``, which secure aggregation costs: a run that does not count them has asked for one in each round.
+        clients: Results by split, evaluated model and round: a row for each client with samples of the split, in the
+            order of their ids, with columns such as ``samples``, ``loss``, ``score`` and ``error``.
         left_out: Rounds with test results in ``metrics.csv`` that ``clients.csv`` lacks.
     """
 
@@ -51,39 +59,23 @@ class RunRecord:
     seed: int
     settings: Mapping[str, Any]
     score_kind: ScoreKind
+    models: Sequence[str]
     rounds: Ints
-    means: Mapping[str, Floats]
-    clients: Evaluations
-    logged: Mapping[str, Mapping[int, float]]
+    logged: "pd.DataFrame"
+    counts: "pd.DataFrame"
+    clients: Mapping[tuple[str, str, int], "pd.DataFrame"]
     left_out: Sequence[int] = ()
 
-    @property
-    def calls(self) -> Floats:
-        """Weighted sums that the server has asked for until each evaluation, ``[evaluations]``.
-
-        This is what secure aggregation costs. A run that does not count them has asked for one in each round.
-        """
-        return self.until(CALLS) if CALLS in self.logged else self.rounds.astype(float)
-
-    def seconds(self, rounds: NDArray[Any], communication_time: float) -> Floats:
-        """Simulated seconds until the end of some rounds, ``[rounds]``, each of which costs one communication.
+    def seconds(self, communication_time: float) -> "pd.Series":
+        """Simulated seconds by round, each of which costs one communication.
 
         Where clients do not wait for each other, they are known for the run's own communication time alone, nan for
         others.
         """
         simulated = self.settings.get(COMMUNICATION_TIME)
-        logged = self.logged[COMPUTE if simulated is None else TOTAL] if simulated in (None, communication_time) else {}
-        seconds = np.array([logged.get(index, np.nan) for index in rounds])
-        return seconds + communication_time * rounds if simulated is None else seconds
-
-    def until(self, tag: str) -> Floats:
-        """What a count that is logged has grown to at each evaluation, ``[evaluations]``."""
-        counts = np.maximum.accumulate([0.0, *self.logged[tag].values()])
-        return counts[np.searchsorted(list(self.logged[tag]), self.rounds, side="right")]
-
-    def client_scores(self, model: str, round_index: int) -> Floats:
-        """Test score of each client that has test samples, in the order of their ids, ``[clients]``."""
-        return self.clients["test", model, round_index].scores(self.score_kind)
+        if simulated is None:
+            return self.logged[COMPUTE] + communication_time * self.logged.index
+        return self.logged[TOTAL] * (1.0 if simulated == communication_time else nan)
 
 
 def read_run(folder: Path) -> RunRecord:
@@ -100,30 +92,38 @@ def read_run(folder: Path) -> RunRecord:
     if missing := [name for name in run_files.FILES if not (folder / name).is_file()]:
         raise PflError(f"runs: '{folder}' has no {missing[0]}; a run folder has {', '.join(run_files.FILES)}")
     config = run_files.read_settings(folder)
-    logged = run_files.read_table(folder / run_files.METRICS, ("round", COMPUTE)).set_index("round")
-    if not (logged.index.is_monotonic_increasing and logged.index.is_unique):
-        raise PflError(f"runs: '{folder / run_files.METRICS}' has rounds out of order; give run folders of pfl fit")
+    logged = run_files.read_metrics(folder, (COMPUTE, LOSS))
     tags = [tag for name in logged if (tag := TEST_MEAN.fullmatch(name))]
-    clients = run_files.read_clients(folder / run_files.CLIENTS)
-    tested = {round_index for split, _, round_index in clients if split == "test"}
-    names = [tag[0] for tag in tags]
-    evaluated = logged[[COMPUTE, *names]].dropna(how="all", subset=names)  # one model can have diverged
-    left_out = [round_index for round_index in evaluated.index if round_index not in tested]
-    evaluated = evaluated.drop(left_out)
-    if not tags or evaluated.empty:
+    means = [tag[0] for tag in tags]
+    logged = logged.loc[:, logged.notna().any() | logged.columns.isin([LOSS, *means])]
+    score_kind = SCORE_KINDS[tags[0][2]] if tags else ACCURACY
+    table = run_files.read_clients(folder / run_files.CLIENTS, has_accuracy=score_kind == ACCURACY)
+    scores = table[score_kind.name]
+    table = table.assign(score=scores, error=score_kind.errors(scores)).sort_values("client")
+    evaluated = logged.dropna(how="all", subset=means).index  # one model can have diverged
+    is_tested = evaluated.isin(table.loc[table["split"] == "test", "round"])
+    if not tags or not is_tested.any():
         raise PflError(f"runs: '{folder}' has no test results; give runs that were evaluated on test samples")
     return RunRecord(
         folder,
         run_files.read_label(folder),
         config["seed_everything"],
         dict(settings_of(config)),
-        SCORE_KINDS[tags[0][2]],
-        evaluated.index.to_numpy(),
-        {tag[1]: evaluated[tag[0]].to_numpy() for tag in tags},
-        clients,
-        {name: values for name, column in logged.items() if (values := column.dropna().to_dict())},
-        left_out,
+        score_kind,
+        [tag[1] for tag in tags],
+        evaluated[is_tested].to_numpy(),
+        logged,
+        counts_of(logged),
+        dict(iter(table.groupby(run_files.EVALUATION))),
+        evaluated[~is_tested].tolist(),
     )
+
+
+def counts_of(logged: "pd.DataFrame") -> "pd.DataFrame":
+    """What counts have grown to in each round, from what a run has logged; see ``RunRecord.counts``."""
+    counts = logged[[tag for tag in COUNTS if tag in logged]].cummax().ffill().fillna(0.0)
+    counts[ROUND] = counts.index
+    return counts if CALLS in counts else counts.assign(**{CALLS: counts.index})
 
 
 def check_same_data(runs: Sequence[RunRecord]) -> None:
@@ -134,10 +134,9 @@ def check_same_data(runs: Sequence[RunRecord]) -> None:
     """
     first = runs[0]
     for run in runs[1:]:
-        for key in sorted(first.settings.keys() | run.settings.keys()):
-            values = first.settings.get(key), run.settings.get(key)
+        for key, values in changes(first.settings, run.settings).items():
             may_differ = key.startswith("data.participation") or key in NO_MATTER
-            if values[0] != values[1] and f"{key}.".startswith("data.") and not may_differ:
+            if f"{key}.".startswith("data.") and not may_differ:
                 difference = f"{values[0]} in '{first.folder}', {values[1]} in '{run.folder}'"
                 raise PflError(f"{key}: {difference}; compare runs on the same data")
 

@@ -14,12 +14,12 @@ from pfl_lightning.report.measures import (
     TRAIN,
     TRAINING,
     Cost,
-    differences,
+    Statistic,
     evaluate_training,
     reference_of,
     simulated_time,
+    statistics_of,
 )
-from pfl_lightning.report.run_files import Floats
 from pfl_lightning.report.tables import OVER_SEEDS, Row, Rows, Table, markdown, over_seeds, seeds_markdown
 from pfl_lightning.score_kind import LOSS
 
@@ -61,16 +61,13 @@ def final_table(curves: Curves) -> Table:
         the seeds, nan for one seed.
     """
     score_kind = curves[0].score_kind
-    statistics: dict[str, Callable[[Floats], float]] = {
+    statistics: dict[str, Statistic] = {
         "mean": TEST["mean"],
         "std over clients": np.std,
         "worst": np.min if score_kind.higher_is_better else np.max,
         **{name: TEST[name] for name in ("p10", "p50", "p90")},
     }
-    rows = [
-        _about(curve) | over_seeds({name: map(of, curve.final_scores) for name, of in statistics.items()})
-        for curve in curves
-    ]
+    rows = [_about(curve) | over_seeds(statistics_of(curve, statistics, "score")) for curve in curves]
     title = f"Clients' test {score_kind.label} at the last evaluation, {OVER_SEEDS}"
     return Table("final", rows, seeds_markdown(title, rows, statistics, score_kind, first=("method", "seeds", "round")))
 
@@ -90,20 +87,21 @@ def error_table(curves: Curves) -> Table:
     score_kind = curves[0].score_kind
     reference = reference_of(curves)
     has_training = evaluate_training(curves)
+    baseline = statistics_of(reference, TEST, "error")
     rows = []
     for curve in curves:
-        row = _about(curve)
-        row |= over_seeds({name: map(statistic, curve.final_errors) for name, statistic in TEST.items()})
-        row["reference"] = reference.label
-        row |= over_seeds({f"{name} difference": differences(curve, reference, TEST[name]) for name in COMPARED})
+        errors = statistics_of(curve, TEST, "error")
+        common = errors.index.intersection(baseline.index)
+        differences = (errors - baseline).loc[common, list(COMPARED)].add_suffix(" difference")
+        row = _about(curve) | over_seeds(errors) | {"reference": reference.label} | over_seeds(differences)
         if has_training:
-            results = curve.final("train")
-            row |= over_seeds({f"train loss {name}": map(statistic, results) for name, statistic in TRAIN.items()})
+            losses = statistics_of(curve, TRAIN, "loss", "samples", split="train")
+            row |= over_seeds(losses.add_prefix("train loss "))
         rows.append(row)
-    errors = f"Clients' test {score_kind.error_label}"
-    texts = [seeds_markdown(f"{errors} at the last evaluation, {OVER_SEEDS}", rows, TEST, score_kind)]
+    name = f"Clients' test {score_kind.error_label}"
+    texts = [seeds_markdown(f"{name} at the last evaluation, {OVER_SEEDS}", rows, TEST, score_kind)]
     if compared := [row for row in rows if row["method"] != reference.label]:
-        title = f"{errors} minus that of {reference.label} with the same seed, {OVER_SEEDS}"
+        title = f"{name} minus that of {reference.label} with the same seed, {OVER_SEEDS}"
         texts.append(seeds_markdown(title, compared, COMPARED, score_kind, key="{} difference", sign="+"))
     if has_training:
         title = f"Clients' training loss, weighted by their samples, {OVER_SEEDS}"
@@ -146,7 +144,7 @@ def time_table(curves: Curves, targets: Sequence[float], communication_times: Se
         for time in communication_times:
             row: Row = {"target": target, "method": curve.label, "communication_time": time}
             row |= _spent(curve, target, simulated_time(time))
-            reference = float(plain.seconds_to(target, time).mean()) if plain else nan
+            reference = _spent(plain, target, simulated_time(time))["seconds"] if plain else nan
             row["ratio"] = row["seconds"] / reference if reference > 0 else nan
             ratio = "" if isnan(row["ratio"]) else f" ({row['ratio']:.2f})"
             line.append(_if_reached(row, _interval(row, "seconds", _seconds) + ratio))

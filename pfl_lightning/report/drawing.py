@@ -1,6 +1,6 @@
 """The look of figures, figures with a line for each curve, and files."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
@@ -13,8 +13,8 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from pfl_lightning.report.compare_curves import Curve, Curves
-from pfl_lightning.report.run_files import Floats, Ints
+from pfl_lightning.report.compare_curves import Curves
+from pfl_lightning.report.run_files import Floats
 
 APART = 0.12  # from one marker of a line to the next, as a share of the panel's diagonal
 FILES: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "pfl", "pdf.fonttype": 42}  # text stays text
@@ -97,42 +97,30 @@ def styles_of(curves: Curves) -> list[Style]:
     return looks_of([curve.label for curve in curves], [curve.family for curve in curves])
 
 
-class Panel(NamedTuple):
-    """A panel of a figure that has a line for each curve.
-
-    Attributes:
-        draw: Draws a curve in its look.
-        texts: Title, labels of the axes and their limits, as ``Axes.set`` takes them.
-    """
-
-    draw: Callable[[Axes, Curve, Style], None]
-    texts: Mapping[str, Any]
-
-
+@contextmanager
 def curves_figure(
-    curves: Curves, panels: Sequence[Panel], size: tuple[float, float], rows: int = 1, **shared: Any
-) -> Figure:
-    """Draw all curves into every panel, and name them to the right of all panels.
+    curves: Curves, size: tuple[float, float], rows: int, columns: int, **shared: Any
+) -> Iterator[tuple[Figure, NDArray[Any]]]:
+    """A figure of lines, one for each curve, and its panels ``[rows, columns]``, which are filled until the block ends.
+
+    Then the curves are named to the right of all panels.
 
     Args:
         curves: The curves.
-        panels: The panels, row by row.
         size: Width of all panels and height, in inches.
         rows: Number of rows of panels.
+        columns: Number of columns.
         shared: Axes that panels share, as ``Figure.subplots`` takes them.
     """
     legend = 0.95 + 0.065 * max(len(curve.label) for curve in curves)
-    with grid(size[0] + legend, size[1], rows, len(panels) // rows, **shared) as (figure, places):
-        for axes, panel in zip(places.flat, panels, strict=True):
-            for curve, style in zip(curves, styles_of(curves), strict=True):
-                panel.draw(axes, curve, style)
-            axes.set(**panel.texts)
+    with grid(size[0] + legend, size[1], rows, columns, **shared) as (figure, panels):
+        yield figure, panels
+        for axes in panels.flat:
             if not any(np.mod(line.get_xdata(), 1).any() for line in axes.lines):  # counts, such as rounds
                 axes.locator_params(axis="x", integer=True)
             if shared:
                 axes.label_outer()
-        figure.legend(*places[0, 0].get_legend_handles_labels(), loc="outside right center")
-    return figure
+        figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside right center")
 
 
 def deviation(values: Floats) -> tuple[Floats, Floats]:
@@ -145,11 +133,12 @@ def deviation(values: Floats) -> tuple[Floats, Floats]:
 Edges = Callable[[Floats], tuple[Floats, Floats]]
 
 
-def bands(
-    x: Callable[[Curve], Floats | Ints], values: Callable[[Curve], Floats], edges: Edges = deviation
-) -> Callable[[Axes, Curve, Style], None]:
-    """Draw values of curves as ``draw_band`` does, at the means of their positions ``[seeds, points]``."""
-    return lambda axes, curve, style: draw_band(axes, x(curve).mean(0), values(curve), style, curve.label, edges)
+def draw_curves(
+    axes: Axes, curves: Curves, positions: Sequence[Floats], values: Sequence[Floats], edges: Edges = deviation
+) -> None:
+    """Draw values of each curve ``[seeds, points]`` as ``draw_band`` does, at the means over the seeds of positions."""
+    for curve, style, x, y in zip(curves, styles_of(curves), positions, values, strict=True):
+        draw_band(axes, x.mean(0), y, style, curve.label, edges)
 
 
 def draw_band(axes: Axes, x: NDArray[Any], values: Floats, style: Style, label: str, edges: Edges = deviation) -> None:
@@ -177,17 +166,20 @@ def draw_band(axes: Axes, x: NDArray[Any], values: Floats, style: Style, label: 
 
 
 @contextmanager
-def grid(width: float, height: float, rows: int, columns: int, **shared: Any) -> Iterator[tuple[Figure, NDArray[Any]]]:
-    """A figure in print size and its panels ``[rows, columns]``, in whose style is drawn until the block ends.
+def grid(
+    width: float, height: float, rows: int, columns: int, style: dict[Any, Any] = PRINT, **shared: Any
+) -> Iterator[tuple[Figure, NDArray[Any]]]:
+    """A figure and its panels ``[rows, columns]``, in whose style is drawn until the block ends.
 
     Args:
         width: In inches.
         height: In inches.
         rows: Number of rows of panels.
         columns: Number of columns.
+        style: Settings of matplotlib, of figures in print size or of a ``CARD``.
         shared: Axes that panels share, as ``Figure.subplots`` takes them.
     """
-    with rc_context(PRINT):
+    with rc_context(style):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure, figure.subplots(rows, columns, squeeze=False, **shared)
 

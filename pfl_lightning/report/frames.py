@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterable
-from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,20 +102,16 @@ def _evaluations(folder: Path) -> "pd.DataFrame":
     """The rows of one run, from ``metrics.csv``."""
     import pandas as pd
 
-    logged = run_files.read_table(folder / run_files.METRICS, ("round",))
+    logged = run_files.read_metrics(folder)
     scores = {tag: score.groups() for tag in logged if (score := SCORE.fullmatch(tag))}
-    table = logged.set_index("round")[list(scores)]
+    table = logged[list(scores)]
     table.columns = pd.MultiIndex.from_tuples(scores.values(), names=["split", "model", "quantity", None])
     statistics = table.stack([0, 1, 2], future_stack=True).dropna(how="all").reset_index()
-    costs = logged[["round", *(tag for tag in COSTS if tag in logged)]].rename(columns=COSTS)
+    costs = logged.reset_index()[["round", *(tag for tag in COSTS if tag in logged)]].rename(columns=COSTS)
     return costs.merge(statistics, on="round")
 
 
 def _clients(folder: Path, name: str) -> "pd.DataFrame":
     """The rows of one run, from ``clients.csv`` or another such table."""
-    table = run_files.read_client_table(folder / name)
-    tags = run_files.read_table(folder / run_files.METRICS, ())
-    counts = any("/accuracy/" in tag for tag in tags)  # not of a regression
-    accuracy = table["correct"] / table["samples"] if counts else nan
-    table.insert(list(table).index("loss") + 1, "accuracy", accuracy)
-    return table
+    tags = run_files.read_metrics(folder)
+    return run_files.read_clients(folder / name, has_accuracy=any("/accuracy/" in tag for tag in tags))

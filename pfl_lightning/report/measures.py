@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from pfl_lightning.report.compare_curves import Curve, Curves
-from pfl_lightning.report.compare_runs import CALLS, LINK_BITS
-from pfl_lightning.report.run_files import Clients, Floats, Ints
+from pfl_lightning.report.compare_runs import BITS, CALLS, LINK_BITS, ROUND, SAMPLES
+from pfl_lightning.report.run_files import Floats, Ints
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TAIL = 0.1  # share of the clients in the superquantile
 
@@ -30,7 +33,8 @@ def weighted_p90(values: Floats, weights: Ints) -> float:
     return float(values[order][np.searchsorted(mass, 0.9)])
 
 
-TEST: dict[str, Callable[[Floats], float]] = {
+Statistic = Callable[..., float]
+TEST: dict[str, Statistic] = {
     "mean": lambda errors: float(errors.mean()),
     **{f"p{percent}": partial(np.percentile, q=percent) for percent in (10, 50, 90)},
     "worst": lambda errors: float(errors.max()),
@@ -38,11 +42,29 @@ TEST: dict[str, Callable[[Floats], float]] = {
 }
 """Statistics of the test errors, or losses; each client counts the same."""
 
-TRAIN: dict[str, Callable[[Clients], float]] = {
-    "mean": lambda clients: float(np.average(clients.loss, weights=clients.samples)),
-    "p90": lambda clients: weighted_p90(clients.loss, clients.samples),
+TRAIN: dict[str, Statistic] = {
+    "mean": lambda losses, samples: float(np.average(losses, weights=samples)),
+    "p90": weighted_p90,
 }
 """Statistics of the training losses; clients count by their samples, as in the objective of training."""
+
+
+def statistics_of(
+    curve: Curve, statistics: Mapping[str, Statistic], *columns: str, split: str = "test"
+) -> "pd.DataFrame":
+    """Statistics of what the clients got at the last evaluation: a row for each seed, a column for each statistic.
+
+    Args:
+        curve: The curve.
+        statistics: The statistics by name, of some columns.
+        columns: Columns of ``Curve.results``, such as ``error``.
+        split: Whose results.
+    """
+    import pandas as pd
+
+    clients = [curve.final(column, split) for column in columns]
+    seeds = [run.seed for run in curve.runs]
+    return pd.DataFrame({name: list(map(of, *clients)) for name, of in statistics.items()}, seeds)
 
 
 def reference_of(curves: Curves) -> Curve:
@@ -52,14 +74,7 @@ def reference_of(curves: Curves) -> Curve:
 
 def common_seeds(curves: Curves) -> list[int]:
     """Seeds that all curves have."""
-    return sorted(set.intersection(*(set(curve.seeds) for curve in curves)))
-
-
-def differences(curve: Curve, reference: Curve, statistic: Callable[[Floats], float]) -> list[float]:
-    """A statistic of the final errors minus that of the reference, for each seed that both have."""
-    errors = dict(zip(curve.seeds, curve.final_errors, strict=True))
-    baseline = dict(zip(reference.seeds, reference.final_errors, strict=True))
-    return [statistic(errors[seed]) - statistic(baseline[seed]) for seed in common_seeds([curve, reference])]
+    return sorted(set.intersection(*({run.seed for run in curve.runs} for curve in curves)))
 
 
 def evaluate_training(curves: Curves) -> bool:
@@ -73,28 +88,20 @@ def count_sums(curves: Curves) -> bool:
 
 
 def over_rounds(curve: Curve, split: str, name: str) -> Floats:
-    """A statistic at each evaluation, of the test errors or of the training losses.
+    """A statistic at each evaluation, of the test errors or of the training losses, ``[seeds, evaluations]``.
 
     Args:
         curve: The curve.
         split: ``test`` or ``train``; it must be evaluated.
         name: ``mean`` or ``p90``.
-
-    Returns:
-        The statistic, ``[seeds, evaluations]``.
     """
-
-    def statistic(clients: Clients) -> float:
-        if split == "train":
-            return TRAIN[name](clients)
-        return TEST[name](curve.score_kind.errors(clients.scores(curve.score_kind)))
-
-    evaluations = [curve.results(split, round_index) for round_index in curve.rounds.tolist()]
-    return np.array([list(map(statistic, seeds)) for seeds in evaluations]).T
+    statistic, columns = (TRAIN[name], ["loss", "samples"]) if split == "train" else (TEST[name], ["error"])
+    evaluations = [curve.results(split, evaluation) for evaluation in range(len(curve.rounds))]
+    return np.array([[statistic(*seed[columns].to_numpy().T) for seed in seeds] for seeds in evaluations]).T
 
 
-BITS = {1e12: "Tbit", 1e9: "Gbit", 1e6: "Mbit", 1e3: "kbit", 1.0: "bit"}
-SAMPLES = {1e9: "billion samples", 1e6: "million samples", 1e3: "thousand samples", 1.0: "samples"}
+BIT_UNITS = {1e12: "Tbit", 1e9: "Gbit", 1e6: "Mbit", 1e3: "kbit", 1.0: "bit"}
+SAMPLE_UNITS = {1e9: "billion samples", 1e6: "million samples", 1e3: "thousand samples", 1.0: "samples"}
 
 
 class Cost(NamedTuple):
@@ -105,22 +112,26 @@ class Cost(NamedTuple):
         words: What is spent, in the title of a table.
         axis: What is spent, at the axis of a figure, with a place for the unit.
         units: Names of units by their size, the largest first.
-        of: What a curve has spent, ``[seeds, evaluations]``.
+        tag: The logged count; empty for simulated time.
         title: Name of its panel in a figure.
-        tag: The logged count, which older runs lack; empty if all have it.
+        communication_time: Simulated seconds that the communication of a round takes.
     """
 
     name: str
     words: str
     axis: str
     units: Mapping[float, str]
-    of: Callable[[Curve], Floats]
-    title: str = ""
     tag: str = ""
+    title: str = ""
+    communication_time: float = 0.0
 
     def known(self, curves: Curves) -> bool:
-        """Whether all curves have the count."""
-        return not self.tag or all(curve.logs(self.tag) for curve in curves)
+        """Whether all curves have the count, which older runs lack."""
+        return all(self.tag in run.counts for curve in curves for run in curve.runs)
+
+    def of(self, curve: Curve) -> Floats:
+        """What a curve has spent, ``[seeds, evaluations]``."""
+        return curve.until(self.tag) if self.tag else curve.times(self.communication_time)
 
     def unit(self, largest: float) -> tuple[float, str]:
         """A unit for amounts up to the largest: its size, and its name.
@@ -135,32 +146,22 @@ class Cost(NamedTuple):
 def simulated_time(communication_time: float) -> Cost:
     """Simulated seconds, if the communication of a round takes some of them."""
     title = f"{communication_time:g} s of communication per round"
-    of = partial(Curve.times, communication_time=communication_time)
-    return Cost("seconds", "simulated seconds", "simulated time (s)", {1.0: "s"}, of, title)
+    axis = "simulated time (s)"
+    return Cost("seconds", "simulated seconds", axis, {1.0: "s"}, "", title, communication_time)
 
 
-def _count(name: str, words: str, axis: str, units: Mapping[float, str], tag: str, title: str = "") -> Cost:
-    return Cost(name, words, axis, units, lambda curve: curve.until(tag), title, tag)
-
-
-ROUNDS = Cost(
-    "rounds",
-    "communication rounds",
-    "communication rounds",
-    {1.0: "rounds"},
-    lambda curve: curve.stack(lambda run: run.rounds.astype(float)),
-)
-COMMUNICATION = _count(
-    "bits", "communication of all clients", "communication ({})", BITS, "bits/total", "all clients, as encoded"
+ROUNDS = Cost("rounds", "communication rounds", "communication rounds", {1.0: "rounds"}, ROUND)
+COMMUNICATION = Cost(
+    "bits", "communication of all clients", "communication ({})", BIT_UNITS, BITS, "all clients, as encoded"
 )
 # by the formula of FedMac's paper (Liu et al., arXiv:2107.05330, Figure 6)
-LINK = _count(
-    "link_bits", "communication of a client", "communication ({})", BITS, LINK_BITS, "one client, 64 bits a value"
+LINK = Cost(
+    "link_bits", "communication of a client", "communication ({})", BIT_UNITS, LINK_BITS, "one client, 64 bits a value"
 )
-TRAINING = _count(
+TRAINING = Cost(
     "samples",
     "samples trained on by all clients",
     "training, all clients and epochs ({})",
+    SAMPLE_UNITS,
     SAMPLES,
-    "samples/total",
 )

@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from pfl_lightning.report.drawing import CARD, CARD_SIZE
+from pfl_lightning.report.drawing import CARD, CARD_SIZE, grid
 from pfl_lightning.report.run_files import Ints
 
 BUBBLES = 100  # clients in the bubble plot; more cannot be told apart
@@ -64,9 +63,7 @@ def partition_card(counts: Mapping[str, Ints], title: str) -> Figure:
         counts: Samples of each class at each client, by split, ``[clients, classes]``.
         title: Name of the data set.
     """
-    with rc_context(CARD):
-        figure = Figure(figsize=CARD_SIZE, layout="constrained")
-        axes = figure.subplots()
+    with grid(*CARD_SIZE, 1, 1, style=CARD) as (figure, ((axes,),)):
         _, number = _draw_bubbles(axes, counts["train"], room=(250, 170), labels=6)
         axes.set_title(f"{title}: {number:,} clients")
         axes.grid(visible=False)

@@ -33,6 +33,7 @@ from pfl_lightning.settings.values import class_name
 
 Format = Literal["png", "pdf", "svg"]
 HEAD = "# Figures\n\nEach with its caption, in plain text and for LaTeX.\n"  # of figures.md
+SOMETIMES = ("convergence", "bits_to_accuracy", "samples_to_accuracy", "choice", "choice_groups")  # not of all runs
 Picture = tuple[str, Figure, str]
 """The name of a figure's files without their ending, the figure, and its caption."""
 
@@ -67,33 +68,30 @@ def pictures_of(
         yield "choice", choice_figure(choice), caption_of("choice", curves, common_seeds=len(choice.seeds))
 
 
-def has_pictures(out: Path) -> bool:
-    """Whether a folder has the figures of an earlier comparison.
+def clear(out: Path) -> None:
+    """Remove the figures, and the tables that not all runs have, of an earlier comparison in a folder.
 
     Raises:
         PflError: If it has a ``figures.md`` of someone else.
     """
     captions = out / "figures.md"
-    if captions.exists() and not captions.read_text(errors="replace").startswith(HEAD):
+    if not captions.exists():
+        return
+    if not captions.read_text(errors="replace").startswith(HEAD):
         raise PflError(f"out: '{captions}' was not written by pfl compare; choose another folder")
-    return captions.exists()
+    for name, ending in (*product(CAPTIONS, get_args(Format)), *product(SOMETIMES, ("csv", "md"))):
+        (out / f"{name}.{ending}").unlink(missing_ok=True)
 
 
 def write_pictures(pictures: Iterator[Picture], formats: Sequence[Format], out: Path) -> None:
-    """Write each figure in each format, and all captions to ``figures.md``, in the place of those that are there.
+    """Write each figure in each format, and all captions to ``figures.md``.
 
     Args:
         pictures: The figures.
         formats: Endings of files, such as ``pdf``.
         out: The folder.
-
-    Raises:
-        PflError: If the folder has a ``figures.md`` of someone else.
     """
     ending = "png" if "png" in formats else formats[0]
-    if has_pictures(out):
-        for name, old_ending in product(CAPTIONS, get_args(Format)):
-            (out / f"{name}.{old_ending}").unlink(missing_ok=True)
     sections = [HEAD]
     for name, figure, caption in pictures:
         save_figure(figure, *(out / f"{name}.{suffix}" for suffix in formats))

@@ -3,6 +3,7 @@
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,7 +12,6 @@ import yaml
 from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError, one_line
-from pfl_lightning.score_kind import LOSS, ScoreKind
 from pfl_lightning.settings.values import named_callbacks
 
 if TYPE_CHECKING:
@@ -46,30 +46,6 @@ class Label(NamedTuple):
     doubling: str | None
     suffixes: Mapping[str, str]
     is_baseline: bool
-
-
-class Clients(NamedTuple):
-    """The clients that have samples of a split, in the order of their ids.
-
-    Attributes:
-        ids: Client ids, ``[clients]``.
-        samples: Number of evaluated samples, ``[clients]``.
-        correct: Number of correct predictions, ``[clients]``.
-        loss: Mean loss, ``[clients]``.
-    """
-
-    ids: Ints
-    samples: Ints
-    correct: Ints
-    loss: Floats
-
-    def scores(self, score_kind: ScoreKind) -> Floats:
-        """The accuracy or the loss of each client, ``[clients]``."""
-        return self.loss if score_kind == LOSS else self.correct / self.samples
-
-
-Evaluations = Mapping[tuple[str, str, int], Clients]
-"""The results by split, evaluated model and number of rounds completed."""
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
@@ -119,8 +95,28 @@ def read_table(file: Path, columns: Sequence[str]) -> "pd.DataFrame":
     return table
 
 
-def read_client_table(path: Path) -> "pd.DataFrame":
-    """Read the table. The last evaluation is left out if clients are missing: it may be being written.
+def read_metrics(folder: Path, columns: Sequence[str] = ()) -> "pd.DataFrame":
+    """Read what a run has logged, by round: a column for each tag, nan where it was not logged.
+
+    Args:
+        folder: The run folder.
+        columns: Tags that it must have.
+
+    Raises:
+        PflError: If the table cannot be read, lacks a tag, or has rounds out of order.
+    """
+    logged = read_table(folder / METRICS, ("round", *columns)).set_index("round")
+    if not (logged.index.is_monotonic_increasing and logged.index.is_unique):
+        raise PflError(f"runs: '{folder / METRICS}' has rounds out of order; give run folders of pfl fit")
+    return logged
+
+
+def read_clients(path: Path, has_accuracy: bool) -> "pd.DataFrame":
+    """Read the clients' results. The last evaluation is left out if clients are missing: it may be being written.
+
+    Args:
+        path: The table.
+        has_accuracy: Whether clients have an accuracy, which becomes a column; that of a regression is nan.
 
     Raises:
         PflError: If the table cannot be read, or other evaluations have different clients.
@@ -132,15 +128,9 @@ def read_client_table(path: Path) -> "pd.DataFrame":
         sizes = sizes[:-1]
     if sizes.nunique() > 1:
         raise PflError(f"runs: '{path}' has more clients in some rounds than in others; give tables of pfl fit")
+    accuracy = table["correct"] / table["samples"] if has_accuracy else nan
+    table.insert(list(table).index("loss") + 1, "accuracy", accuracy)
     return table
-
-
-def read_clients(path: Path) -> Evaluations:
-    """Read the table by evaluations; see ``read_client_table``."""
-    return {
-        (split, model, int(at)): Clients(*(rows[name].to_numpy() for name in RESULTS))
-        for (split, model, at), rows in read_client_table(path).sort_values("client").groupby(EVALUATION)
-    }
 
 
 @contextmanager

@@ -3,11 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from math import isnan, nan
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from pfl_lightning.score_kind import ScoreKind
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Row = dict[str, Any]
 Rows = list[Row]
@@ -33,7 +36,7 @@ class Table(NamedTuple):
         return any(row.get("reached", True) for row in self.rows)
 
 
-def over_seeds(values: Mapping[str, Iterable[float]]) -> Row:
+def over_seeds(values: "Mapping[str, Iterable[float]] | pd.DataFrame") -> Row:
     """Two cells of a row for each name: the mean over the seeds, and ``<name>_seed_std``.
 
     The latter is the sample standard deviation, nan for one seed.

@@ -1,11 +1,13 @@
 """Curves of made-up runs, for claims."""
 
-from types import SimpleNamespace
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from reproduction.claims import HOLDS
 
-from pfl_lightning.report import Curve
+from pfl_lightning.report import Curve, RunRecord
+from pfl_lightning.report.compare_runs import counts_of
 from pfl_lightning.report.run_files import Label
 from pfl_lightning.score_kind import ACCURACY
 
@@ -28,16 +30,15 @@ def curve(*seeds, seconds=SECONDS, clients=(0.0,) * CLIENTS, cohort=CLIENTS, nam
 
 
 def run(seed, means, seconds, clients, cohort, name):
-    return SimpleNamespace(
-        seed=seed,
-        rounds=np.arange(5) * 10,
-        means={"m": np.array(means)},
-        seconds=lambda rounds, each: np.interp(rounds, np.arange(5) * 10, seconds) + each * rounds,
-        score_kind=ACCURACY,
-        label=Label("FedRep", name, None if name == "FedRep" else "SRPFL", {}, is_baseline=False),
-        client_scores=lambda model, at: means[-1] + np.array(clients),
-        logged={"system/cohort": dict.fromkeys(range(1, 41), cohort)},
-    )
+    rounds = np.arange(41)
+    evaluated = rounds[::10]
+    logged = pd.DataFrame({"time/compute": np.interp(rounds, evaluated, seconds)})
+    logged["system/cohort"] = pd.Series(cohort, rounds[1:])
+    logged["test/m/accuracy/mean"] = pd.Series(means, evaluated)
+    scores = means[-1] + np.array(clients)
+    results = {("test", "m", 40): pd.DataFrame({"score": scores, "error": 1 - scores})}
+    label = Label("FedRep", name, None if name == "FedRep" else "SRPFL", {}, is_baseline=False)
+    return RunRecord(Path(), label, seed, {}, ACCURACY, ["m"], evaluated, logged, counts_of(logged), results)
 
 
 SLOW = curve([0.1, 0.3, 0.5, 0.55, 0.6], seconds=10 * SECONDS)

@@ -9,17 +9,15 @@ from pfl_lightning.report import check_same_data, clients, read_run, results
 def test_a_run_is_its_evaluated_rounds_and_its_clients_on_the_test_split(write_run):
     run = read_run(write_run("run", {"finetuned": [[0.25, 0.5], [0.5, 0.75]], "stored": [[0, 0], [0, 1]]}, seed=7))
     assert run.rounds.tolist() == [0, 10]
-    assert run.seconds(run.rounds, 0).tolist() == [0, 5]
-    assert {model: means.tolist() for model, means in run.means.items()} == {
-        "finetuned": [0.375, 0.625],
-        "stored": [0, 0.5],
-    }
+    assert run.seconds(0)[run.rounds].tolist() == [0, 5]
+    means = {model: run.logged[f"test/{model}/accuracy/mean"].dropna().to_dict() for model in run.models}
+    assert means == {"finetuned": {0: 0.375, 10: 0.625}, "stored": {0: 0, 10: 0.5}}
     # in the order of the clients' ids, which is not that of the file
-    assert run.client_scores("finetuned", 10).tolist() == [0.5, 0.75]
+    assert run.clients["test", "finetuned", 10]["score"].tolist() == [0.5, 0.75]
     assert (run.label.method, run.seed, run.score_kind.name) == ("FedRep", 7, "accuracy")
-    assert run.logged["train/loss"] == {5: 1, 15: 1}
+    assert run.logged["train/loss"].dropna().to_dict() == {5: 1, 15: 1}
     regression = read_run(write_run("regression", {"finetuned": [[2.5, 1.5]]}, score_name="loss"))
-    assert regression.client_scores("finetuned", 0).tolist() == [2.5, 1.5], "their losses"
+    assert regression.clients["test", "finetuned", 0]["score"].tolist() == [2.5, 1.5], "their losses"
 
 
 def test_a_model_that_has_diverged_leaves_the_evaluation_to_the_others(write_run):
@@ -29,7 +27,7 @@ def test_a_model_that_has_diverged_leaves_the_evaluation_to_the_others(write_run
     logged.to_csv(folder / "metrics.csv", index=False)
     run = read_run(folder)
     assert (run.rounds.tolist(), run.left_out) == ([0, 10], [])
-    np.testing.assert_equal(run.means["finetuned"], [2.5, np.nan])
+    np.testing.assert_equal(run.logged["test/finetuned/loss/mean"][[0, 10]].tolist(), [2.5, np.nan])
 
 
 def test_only_classes_have_an_accuracy(write_run):
@@ -60,9 +58,9 @@ def test_an_evaluation_whose_clients_are_not_written_yet_is_left_out(write_run, 
 
 def test_the_sums_until_an_evaluation_are_those_that_were_logged_last(write_run, log):
     scores = {"stored": [[0.5], [0.6], [0.7]]}
-    assert read_run(write_run("uncounted", scores)).calls.tolist() == [0, 10, 20]
+    assert read_run(write_run("uncounted", scores)).counts["sums/calls"][[0, 10, 20]].tolist() == [0, 10, 20]
     counted = log(write_run("counted", scores), "sums/calls", {1: 3, 9: 27, 10: 30, 19: 57})
-    assert read_run(counted).calls.tolist() == [0, 30, 57]
+    assert read_run(counted).counts["sums/calls"][[0, 10, 20]].tolist() == [0, 30, 57]
 
 
 def test_the_settings_are_flat_and_without_what_does_not_make_a_curve(write_run, doubling):

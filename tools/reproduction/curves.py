@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from pfl_lightning.report import Curve, RunRecord
-from pfl_lightning.report.compare_runs import COMPUTE
+from pfl_lightning.report.compare_runs import COMPUTE, ROUND, counts_of
 from pfl_lightning.report.run_files import Label
 from pfl_lightning.score_kind import SCORE_KINDS
 
@@ -39,9 +39,9 @@ def _curve(folder: Path, rows: pd.DataFrame) -> Curve:
 
 
 def _run(folder: Path, label: Label, rows: pd.DataFrame) -> RunRecord:
-    first, rounds = rows.iloc[0], rows["round"].to_numpy()
-    seconds = dict(zip(rounds, rows.seconds, strict=True))
-    means = {MODEL: rows.score.to_numpy()}
-    return RunRecord(
-        folder, label, int(first.seed), {}, SCORE_KINDS[first.quantity], rounds, means, {}, {COMPUTE: seconds}
-    )
+    first = rows.iloc[0]
+    tags = {"seconds": COMPUTE, "score": f"test/{MODEL}/{first.quantity}/mean"}
+    logged = rows.rename(columns=tags).set_index(ROUND)
+    rounds = logged.index.to_numpy()
+    evaluated = SCORE_KINDS[first.quantity], [MODEL], rounds
+    return RunRecord(folder, label, int(first.seed), {}, *evaluated, logged, counts_of(logged), {})

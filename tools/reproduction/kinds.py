@@ -58,7 +58,7 @@ def elsewhere(row: Spec, results: Results) -> list[Claim]:
     All seeds have the same test devices, so that their spread does not tell this; draws of devices and seeds do (the
     percentile bootstrap of Efron, "Bootstrap Methods: Another Look at the Jackknife", Annals of Statistics 1979).
     """
-    errors = [np.array(results.curve(name).final_errors) for name in (row["left"], row["right"])]
+    errors = [np.array(results.curve(name).final("error")) for name in (row["left"], row["right"])]
 
     def gap(seeds: NDArray[np.int64], devices: NDArray[np.int64]) -> float:
         tail, other = (np.percentile(each[np.ix_(seeds, devices)], 90, axis=1) for each in errors)
@@ -75,7 +75,7 @@ def elsewhere(row: Spec, results: Results) -> list[Claim]:
 def share_kept(row: Spec, results: Results) -> list[Claim]:
     """As many devices are kept in each round as the conformity says, up to their weights, from first to last."""
     curve = results.curve(row["of"])
-    shares = curve.cohorts[1] / curve.runs[0].settings["data.participation.pool_size"]
+    shares = curve.cohorts.to_numpy().T / curve.runs[0].settings["data.participation.pool_size"]
     first, second = (half.mean(1) for half in np.array_split(shares, 2, axis=1))
     return [
         paired(
@@ -149,7 +149,7 @@ def agrees(row: Spec, results: Results) -> list[Claim]:
 def logged(results: Results, name: str, tag: str) -> Floats:
     """What the runs of a name have logged in each round, ``[seeds, rounds]``."""
     runs, _ = results.runs_of(name)
-    return np.array([list(run.logged[tag].values()) for run in runs if run])
+    return np.array([run.logged[tag].dropna() for run in runs if run])
 
 
 def mixed_at_once(row: Spec, results: Results) -> list[Claim]:
@@ -273,11 +273,11 @@ def mean_seconds(curve: Curve, goal: Floats, stragglers: float, bound: bool = Fa
     Returns:
         Nan for never, ``[seeds]``.
     """
-    clients = len(curve.final_scores[0])
+    clients = len(curve.final("score")[0])
     draws = [np.sort(TwoPopulation(stragglers, seed=seed).times(0, clients)) for seed in range(SPEED_DRAWS)]
     of_a_round = np.mean(draws, axis=0)
-    _, sizes = curve.cohorts
-    passed = of_a_round[sizes.astype(int) - 1].cumsum(1)  # after each round, [seeds, rounds]
+    sizes = curve.cohorts.to_numpy(dtype=int).T
+    passed = of_a_round[sizes - 1].cumsum(1)  # after each round, [seeds, rounds]
     times = np.insert(passed, 0, 0, axis=1)[:, curve.rounds]
     _, seconds = curve.reach(goal[:, None], times)
     return np.where(np.isnan(seconds), times[:, -1], seconds) if bound else seconds

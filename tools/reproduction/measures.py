@@ -8,7 +8,7 @@ import numpy as np
 
 import pfl_lightning
 from pfl_lightning.report import Curve, RunRecord
-from pfl_lightning.report.compare_runs import LINK_BITS, LOSS
+from pfl_lightning.report.compare_runs import BITS, CALLS, LINK_BITS, LOSS
 from pfl_lightning.report.measures import TEST, TRAIN
 from pfl_lightning.system.ledger import dense_bits
 from reproduction.runs import is_finished
@@ -32,13 +32,13 @@ def best_mean(curve: Curve) -> float:
 
 def worst_client(curve: Curve) -> float:
     """Test accuracy of the worst client in % after the last round."""
-    return float(100 * curve.final_scores[0].min())
+    return float(100 * curve.final("score")[0].min())
 
 
 def over_samples(curve: Curve, split: str = "test") -> list[float]:
     """Share of correct predictions among all samples of a split in %, at each evaluation."""
-    results = [curve.results(split, int(at))[0] for at in curve.rounds]
-    return [float(100 * (clients.correct.sum() / clients.samples.sum())) for clients in results]
+    results = [curve.results(split, evaluation)[0] for evaluation in range(len(curve.rounds))]
+    return [float(100 * (clients["correct"].sum() / clients["samples"].sum())) for clients in results]
 
 
 def best(curve: Curve, split: str = "test") -> float:
@@ -53,51 +53,50 @@ def last(curve: Curve, split: str = "test") -> float:
 
 def last_mean(curve: Curve, split: str) -> float:
     """Mean accuracy of the clients on a split in % after the last round."""
-    return float(100 * curve.final(split)[0].scores(curve.score_kind).mean())
+    return float(100 * curve.final("score", split)[0].mean())
 
 
 def error(curve: Curve, statistic: str) -> float:
     """A statistic of the test clients' final errors in %, such as ``p90``."""
-    return 100 * TEST[statistic](curve.final_errors[0])
+    return 100 * TEST[statistic](curve.final("error")[0])
 
 
 def train_loss(curve: Curve, statistic: str) -> float:
     """A statistic of the final training losses, weighted by samples."""
-    return TRAIN[statistic](curve.final("train")[0])
+    return TRAIN[statistic](curve.final("loss", "train")[0], curve.final("samples", "train")[0])
 
 
 def val_loss(curve: Curve) -> float:
     """Mean final loss of the validation clients."""
-    return float(curve.final("val")[0].loss.mean())
+    return float(curve.final("loss", "val")[0].mean())
 
 
 def val_error(curve: Curve, statistic: str) -> float:
     """A statistic of the validation clients' final errors in %."""
-    clients = curve.final("val")[0]
-    return 100 * TEST[statistic](1 - clients.correct / clients.samples)
+    return 100 * TEST[statistic](curve.final("error", "val")[0])
 
 
 def density(curve: Curve) -> float:
     """Share of the entries of the shared model that are not zero at the end, in %."""
-    return 100 * list(curve.runs[0].logged[DENSITY].values())[-1]
+    return float(100 * curve.runs[0].logged[DENSITY].dropna().iloc[-1])
 
 
 def link_bits(curve: Curve, parameters: int) -> float:
     """Bits over one link in the second half of the rounds by FedMac's formula, as a share of what dense models take."""
-    logged = [(0, 0.0), *curve.runs[0].logged[LINK_BITS].items()]
+    logged = [(0, 0.0), *curve.runs[0].logged[LINK_BITS].dropna().items()]
     rounds, bits = logged[-1]
     earlier, before = logged[(len(logged) - 1) // 2]
-    return (bits - before) / (rounds - earlier) / (2 * dense_bits(parameters))
+    return float((bits - before) / (rounds - earlier) / (2 * dense_bits(parameters)))
 
 
 def gigabits(curve: Curve) -> float:
     """All bits that were communicated, in gigabits."""
-    return float(curve.until("bits/total")[0, -1] / 1e9)
+    return float(curve.until(BITS)[0, -1] / 1e9)
 
 
 def consensus(curve: Curve) -> float:
     """Mean over the rounds of the distance of the clients' bodies to their mean, after mixing."""
-    return float(np.mean(list(curve.runs[0].logged["consensus/after"].values())))
+    return float(np.mean(curve.runs[0].logged["consensus/after"].dropna().to_numpy()))
 
 
 def convergence(curve: Curve, latency: float) -> float:
@@ -107,22 +106,22 @@ def convergence(curve: Curve, latency: float) -> float:
 
 def seconds_to(curve: Curve, accuracy: float, latency: float) -> float:
     """Simulated seconds until a mean test accuracy; nan for never."""
-    return float(curve.seconds_to(accuracy, latency)[0])
+    return float(curve.reach(accuracy, curve.times(latency))[1][0])
 
 
 def sums(curve: Curve, share: float = 1.0) -> float:
     """Weighted sums that the server has asked for until the end, or a share of them."""
-    return float(share * curve.calls[0, -1])
+    return float(share * curve.until(CALLS)[0, -1])
 
 
 def sums_per_round(curve: Curve) -> float:
     """The same for each round."""
-    return float(curve.calls[0, -1] / curve.rounds[-1])
+    return float(curve.until(CALLS)[0, -1] / curve.rounds[-1])
 
 
 def sums_to(curve: Curve, share: float) -> float:
     """Sums until a share of the own final accuracy."""
-    return float(curve.reach(share * curve.means[:, -1:], curve.calls)[1][0])
+    return float(curve.reach(share * curve.means[:, -1:], curve.until(CALLS))[1][0])
 
 
 def new_clients(curve: Curve, clients: int, samples: int | None = None) -> float:
@@ -173,7 +172,7 @@ def speedup(few: Curve, many: Curve, accuracy: float, latency: float) -> float:
 
 def same_cohorts(one: Curve, other: Curve) -> float:
     """Share of the rounds in which as many clients are kept."""
-    return float((one.cohorts[1] == other.cohorts[1]).mean())
+    return float((one.cohorts.to_numpy() == other.cohorts.to_numpy()).mean())
 
 
 MEASURES: dict[str, Callable[..., float]] = {
@@ -190,9 +189,9 @@ def first_diverged(run: RunRecord | None) -> float:
     """First round with a training loss above that of guessing, or none at all; inf if there is no such round."""
     if run is None:
         return 1.0
-    losses = run.logged.get(LOSS, {})  # without one if the first is nan
-    rounds = [at for at, loss in losses.items() if not loss <= CHANCE]
-    stopped = [] if is_finished(run) else [max(losses, default=0) + 1]
+    losses = run.logged[LOSS].dropna()
+    rounds = list(losses.index[losses > CHANCE])
+    stopped = [] if is_finished(run) else [max(losses.index, default=0) + 1]
     return float(min(rounds + stopped, default=inf))
 
 

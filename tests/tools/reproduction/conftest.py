@@ -2,14 +2,18 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
-from reproduction import measures
 from reproduction.items import Item
 from reproduction.results import Results
 from reproduction.runs import Place
 
 from pfl_lightning.cli.fit import SettingsCLI
+from pfl_lightning.report import RunRecord
+from pfl_lightning.report.compare_runs import counts_of
+from pfl_lightning.report.run_files import Label
 from pfl_lightning.runs.run_settings import plain_settings
+from pfl_lightning.score_kind import ACCURACY
 from pfl_lightning.settings.parser import strict_parsing
 
 
@@ -81,17 +85,17 @@ def run():
 
     def make(rounds=3, split="test", **models):
         samples = np.array([30, 10])
-        correct = {(split, model, at): np.array(row) for model, rows in models.items() for at, row in enumerate(rows)}
-        clients = {key: SimpleNamespace(correct=row, samples=samples) for key, row in correct.items()}
-        return SimpleNamespace(
-            rounds=np.arange(rounds),
-            settings={"trainer.max_steps": 2},
-            means={
-                model: np.array([(np.array(row) / samples).mean() for row in rows]) for model, rows in models.items()
-            },
-            clients=clients,
-            client_scores=lambda model, at: correct[split, model, at] / samples,
-            score_kind=measures.Curve,
-        )
+        logged = pd.DataFrame(index=range(rounds))
+        clients = {}
+        for model, rows in models.items():
+            scores = np.array(rows) / samples
+            logged[f"test/{model}/accuracy/mean"] = scores.mean(1)
+            for at, score in enumerate(scores):
+                columns = {"samples": samples, "correct": rows[at], "score": score, "error": 1 - score}
+                clients[split, model, at] = pd.DataFrame(columns)
+        label = Label("FedRep", "FedRep", None, {}, is_baseline=False)
+        settings = {"trainer.max_steps": 2}
+        evaluated = ACCURACY, list(models), np.arange(rounds)
+        return RunRecord(Path(), label, 1, settings, *evaluated, logged, counts_of(logged), clients)
 
     return make

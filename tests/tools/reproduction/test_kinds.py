@@ -1,6 +1,7 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from fakes.panels import FAST, NEVER, SLOW, curve, panel, passed
@@ -8,7 +9,6 @@ from reproduction import kinds
 from reproduction.claims import FAILS, HOLDS, INCONCLUSIVE
 
 from pfl_lightning.report import Curve
-from pfl_lightning.score_kind import ACCURACY
 from pfl_lightning.system import TwoPopulation
 
 TEXTS = {"claim": "c", "expected": "e"}
@@ -25,9 +25,8 @@ def devices(*seeds, cohorts=()):
         return SimpleNamespace(
             settings={"data.participation.pool_size": 10},
             rounds=np.array([0, 20]),
-            score_kind=ACCURACY,
-            client_scores=lambda model, at: 1 - np.array(errors),
-            logged={"system/cohort": dict(enumerate(cohorts, start=1))},
+            clients={("test", "global", 20): pd.DataFrame({"error": errors})},
+            logged=pd.DataFrame({"system/cohort": cohorts}),
         )
 
     return Curve([run(errors) for errors in (seeds * 2 if len(seeds) == 1 else seeds)], "global")
@@ -143,7 +142,7 @@ def test_a_row_agrees_within_a_point_or_the_published_deviation(best, printed, e
 def test_consensus_is_reached_at_once_or_the_error_rises_and_falls(kind, after, expected):
     tags = {"before": np.resize(HUMP, after.shape), "after": after}
     runs = [
-        SimpleNamespace(logged={f"consensus/{when}": dict(enumerate(row[seed])) for when, row in tags.items()})
+        SimpleNamespace(logged=pd.DataFrame({f"consensus/{when}": row[seed] for when, row in tags.items()}))
         for seed in (0, 1)
     ]
     assert passed(kind(TEXTS | {"of": "a"}, SimpleNamespace(runs_of=lambda name: (runs, "m")))) == [expected]

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -10,11 +11,17 @@ from reproduction import measures
 from reproduction.measures import of_seed
 
 from pfl_lightning.report import Curve
+from pfl_lightning.report.compare_runs import counts_of
 
 
 def logging(**tags):
     """A curve of a run that has logged some tags."""
-    return SimpleNamespace(runs=[SimpleNamespace(logged=tags)])
+    return SimpleNamespace(runs=[SimpleNamespace(logged=pd.DataFrame(tags))])
+
+
+def ending(**columns):
+    """A curve of a run by what its clients got in the end."""
+    return SimpleNamespace(final=lambda column, split="test": [np.array(columns[column])])
 
 
 def seeds(*curves, measure=measures.time_ratio, **options):
@@ -66,27 +73,25 @@ def test_bits_are_those_of_the_second_half_of_the_rounds_however_often_they_are_
 
 
 def test_errors_and_losses_are_percentiles_as_numpy_has_them():
-    assert measures.error(SimpleNamespace(final_errors=[np.arange(11) / 50]), "p90") == pytest.approx(18)
+    assert measures.error(ending(error=np.arange(11) / 50), "p90") == pytest.approx(18)
     # 90 % of the samples are reached by the second device of four in the first case, by the last in the second
     for samples, loss in ([45, 45, 5, 5], 2.0), ([10, 10, 10, 70], 4.0):
-        clients = SimpleNamespace(loss=np.array([1.0, 2.0, 3.0, 4.0]), samples=np.array(samples))
-        assert measures.train_loss(SimpleNamespace(final=lambda split, row=clients: [row]), "p90") == loss
-    clients = SimpleNamespace(loss=np.array([1.0, 2.0]), samples=np.array([10, 10]), correct=np.array([9, 5]))
-    val = SimpleNamespace(final=lambda split: [clients])
+        assert measures.train_loss(ending(loss=[1.0, 2.0, 3.0, 4.0], samples=samples), "p90") == loss
+    val = ending(loss=[1.0, 2.0], error=[0.1, 0.5])
     assert measures.val_loss(val) == 1.5
     assert measures.val_error(val, "worst") == 50
 
 
 def test_sums_are_counted_until_a_share_of_the_own_end():
-    means = np.array([[0.1, 0.5, 0.8, *[0.8] * 8]])
-    run = SimpleNamespace(rounds=np.arange(0, 101, 10), calls=np.arange(0.0, 201, 20), means={"m": means[0]})
-    run.score_kind = SLOW.score_kind
-    one = Curve([run], "m")
+    means = [0.1, 0.5, 0.8, *[0.8] * 8]
+    logged = pd.DataFrame({"sums/calls": np.arange(0, 201, 20), "test/m/accuracy/mean": means}, np.arange(0, 101, 10))
+    rounds = logged.index.to_numpy()
+    one = Curve([replace(SLOW.runs[0], rounds=rounds, logged=logged, counts=counts_of(logged))], "m")
     assert (measures.sums_to(one, 0.95), measures.sums(one, 0.1), measures.sums_per_round(one)) == (40, 20, 2)
 
 
 def test_cohorts_are_the_same_in_a_share_of_the_rounds():
-    one, other = (SimpleNamespace(cohorts=(None, np.array([sizes]))) for sizes in ([5, 5, 4, 5], [5, 3, 4, 5]))
+    one, other = (SimpleNamespace(cohorts=pd.DataFrame(sizes)) for sizes in ([5, 5, 4, 5], [5, 3, 4, 5]))
     assert measures.same_cohorts(one, other) == 0.75
 
 
@@ -100,7 +105,7 @@ def test_cohorts_are_the_same_in_a_share_of_the_rounds():
     ],
 )
 def test_a_run_diverges_in_the_round_that_is_worse_than_guessing_or_after_its_last(losses, finished, first):
-    logged = {"train/loss": dict(enumerate(losses, start=1))} if losses else {}
+    logged = pd.DataFrame({"train/loss": dict(enumerate(losses, start=1))}, dtype=float)
     run = SimpleNamespace(logged=logged, rounds=[4 if finished else 0], settings={"trainer.max_steps": 4})
     assert of_seed("first_diverged", [run], ["m"]) == first
     assert of_seed("first_diverged", [None], ["m"]) == 1

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from pfl_lightning.cli.planning import has_begun
 from pfl_lightning.errors import PflError
 from pfl_lightning.report import Curve, curves_of, save_figure
+from pfl_lightning.report.compare_runs import BITS
 from pfl_lightning.report.drawing import grid
 from pfl_lightning.report.tables import markdown
 from pfl_lightning.runs.experiment import Experiment
@@ -92,9 +93,9 @@ def rows(curves: Mapping[Case, Curve], rates: Mapping[Case, float], shares: list
     """The rows of the table; targets are shares of the best final accuracy of the method, whatever its answer."""
     for (method, time, answer), curve in curves.items():
         ends = [other.means[:, -1].mean() for (name, _, _), other in curves.items() if name == method]
-        seconds = [spread(curve.seconds_to(share * float(max(ends)), time), 1) for share in shares]
-        worst = [100 * scores.min() for scores in curve.final_scores]
-        bits = curve.until("bits/total")[:, -1] / 1e9
+        seconds = [spread(curve.reach(share * float(max(ends)), curve.times(time))[1], 1) for share in shares]
+        worst = [100 * scores.min() for scores in curve.final("score")]
+        bits = curve.until(BITS)[:, -1] / 1e9
         final = [spread(100 * curve.means[:, -1], 1), spread(np.array(worst), 1), f"{bits.mean():.2f}"]
         yield [method, f"{time} s", answer, f"{rates[method, time, answer]:g}", *seconds, *final]
 
