@@ -156,10 +156,7 @@ def test_a_panel_of_srpfl_sees_the_other_figure_and_is_drawn(part, monkeypatch):
 
 def _named(curve):
     """The same curve with doubling."""
-    runs = [
-        SimpleNamespace(**{**vars(run), "label": run.label._replace(name="FedRep-SRPFL", doubling="D")})
-        for run in curve.runs
-    ]
+    runs = [replace(run, label=run.label._replace(name="FedRep-SRPFL", doubling="D")) for run in curve.runs]
     return replace(curve, runs=runs)
 
 
