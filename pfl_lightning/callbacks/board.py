@@ -12,7 +12,7 @@ from tensorboard.plugins.hparams.summary_v2 import HParam, Metric, hparams_confi
 from pfl_lightning import methods
 from pfl_lightning.callbacks.labels import method_name
 from pfl_lightning.methods import Method
-from pfl_lightning.report.compare_runs import settings_of
+from pfl_lightning.report.run_files import settings_of
 from pfl_lightning.settings.values import Settings, class_name, shown_class
 
 KEPT_PREFIXES = ("test/", "val/", "choice/", "train/", "time/")  # beginnings of tags that stay as they are

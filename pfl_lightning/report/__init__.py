@@ -4,7 +4,6 @@ from pfl_lightning.report.choice import Choice, can_choose, choice_of, choice_ta
 from pfl_lightning.report.client_figures import scatter_figure
 from pfl_lightning.report.compare_curves import Curve, curves_of
 from pfl_lightning.report.compare_figures import time_figure
-from pfl_lightning.report.compare_runs import RunRecord, check_same_data, read_run
 from pfl_lightning.report.compare_tables import tables_of
 from pfl_lightning.report.drawing import save_figure
 from pfl_lightning.report.frames import clients, results
@@ -12,6 +11,7 @@ from pfl_lightning.report.heat_maps import cosine_figure, density_figure
 from pfl_lightning.report.measures import common_seeds
 from pfl_lightning.report.partition import partition_card, partition_figure, partition_table
 from pfl_lightning.report.pictures import Format, clear, pictures_of, write_pictures
+from pfl_lightning.report.run_files import RunRecord, check_same_data, read_run
 from pfl_lightning.report.tables import write_csv
 from pfl_lightning.report.topology import neighbours_figure, topology_figure
 

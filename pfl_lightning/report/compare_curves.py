@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.report.compare_runs import COHORT, LOSS, RunRecord
-from pfl_lightning.report.run_files import Floats, Ints
+from pfl_lightning.report.run_files import COHORT, LOSS, Floats, Ints, RunRecord
 from pfl_lightning.score_kind import ScoreKind
 from pfl_lightning.settings.values import outermost, shown_class
 

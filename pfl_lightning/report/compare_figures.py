@@ -7,7 +7,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pfl_lightning.report.compare_curves import Curves
-from pfl_lightning.report.compare_runs import CALLS, COHORT
 from pfl_lightning.report.drawing import curves_figure, draw_curves
 from pfl_lightning.report.measures import (
     ROUNDS,
@@ -17,6 +16,7 @@ from pfl_lightning.report.measures import (
     over_rounds,
     simulated_time,
 )
+from pfl_lightning.report.run_files import CALLS, COHORT
 
 
 def time_figure(curves: Curves, communication_times: Sequence[float]) -> Figure:

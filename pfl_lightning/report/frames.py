@@ -1,13 +1,12 @@
 """Results as pandas tables."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.report import run_files
-from pfl_lightning.report.compare_runs import settings_of
 from pfl_lightning.settings.values import class_name
 
 if TYPE_CHECKING:
@@ -66,27 +65,23 @@ def _table(folders: Folders, read: Callable[[Path], "pd.DataFrame"]) -> "pd.Data
     paths = [Path(folders)] if isinstance(folders, str | Path) else [Path(folder) for folder in folders]
     if not paths:
         raise PflError("folders: got none; give one or several, such as runs/FedRep-Digits/version_0")
-    for path in paths:
-        if not (path / run_files.CONFIG).is_file():
-            raise PflError(f"folders: '{path}' is no run folder; give folders such as runs/FedRep-Digits/version_0")
-    configs = [run_files.read_settings(path) for path in paths]
-    settings = [dict(settings_of(config)) for config in configs]
+    seeds, settings = zip(*map(run_files.read_settings, paths), strict=True)
     varied = _varied(settings)
     about = pd.DataFrame(
         {
             "run": str(path),
             "method": run_files.read_label(path).name,
-            "data": class_name(config["data"]["class_path"]),
-            "seed": config["seed_everything"],
+            "data": class_name(setting["data"]),
+            "seed": seed,
             **{key: setting.get(key) for key in varied},
         }
-        for path, config, setting in zip(paths, configs, settings, strict=True)
+        for path, seed, setting in zip(paths, seeds, settings, strict=True)
     )
     rows = pd.concat(map(read, paths), keys=range(len(paths))).droplevel(1)
     return about.join(rows, how="right").reset_index(drop=True)
 
 
-def _varied(settings: list[dict[str, Any]]) -> list[str]:
+def _varied(settings: Sequence[dict[str, Any]]) -> list[str]:
     """The settings that differ; an option that only some classes have is one of them if it differs among those."""
     varied: list[str] = []
     for key in sorted({key for setting in settings for key in setting}):
@@ -102,16 +97,16 @@ def _evaluations(folder: Path) -> "pd.DataFrame":
     """The rows of one run, from ``metrics.csv``."""
     import pandas as pd
 
-    logged = run_files.read_metrics(folder)
+    logged = run_files.read_table(folder / run_files.METRICS, ["round"])
     scores = {tag: score.groups() for tag in logged if (score := SCORE.fullmatch(tag))}
-    table = logged[list(scores)]
+    table = logged.set_index("round")[list(scores)]
     table.columns = pd.MultiIndex.from_tuples(scores.values(), names=["split", "model", "quantity", None])
     statistics = table.stack([0, 1, 2], future_stack=True).dropna(how="all").reset_index()
-    costs = logged.reset_index()[["round", *(tag for tag in COSTS if tag in logged)]].rename(columns=COSTS)
+    costs = logged[["round", *(tag for tag in COSTS if tag in logged)]].rename(columns=COSTS)
     return costs.merge(statistics, on="round")
 
 
 def _clients(folder: Path, name: str) -> "pd.DataFrame":
     """The rows of one run, from ``clients.csv`` or another such table."""
-    tags = run_files.read_metrics(folder)
+    tags = run_files.read_table(folder / run_files.METRICS, ())
     return run_files.read_clients(folder / name, has_accuracy=any("/accuracy/" in tag for tag in tags))

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pfl_lightning.report.compare_curves import Curve, Curves
-from pfl_lightning.report.compare_runs import BITS, CALLS, LINK_BITS, ROUND, SAMPLES
-from pfl_lightning.report.run_files import Floats, Ints
+from pfl_lightning.report.run_files import BITS, CALLS, LINK_BITS, ROUND, SAMPLES, Floats, Ints
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,7 +18,6 @@ from pfl_lightning.report.compare_figures import (
     error_rounds_figure,
     time_figure,
 )
-from pfl_lightning.report.compare_runs import WITHOUT_ROUNDS
 from pfl_lightning.report.drawing import save_figure
 from pfl_lightning.report.measures import (
     COMMUNICATION,
@@ -29,6 +28,7 @@ from pfl_lightning.report.measures import (
     evaluate_training,
     reference_of,
 )
+from pfl_lightning.report.run_files import WITHOUT_ROUNDS
 from pfl_lightning.settings.values import class_name
 
 Format = Literal["png", "pdf", "svg"]

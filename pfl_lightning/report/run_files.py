@@ -1,8 +1,11 @@
-"""The files of a run folder that reports read, and how; an error names the file."""
+"""Reads run folders, without the training code; an error names the file."""
 
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,7 +15,8 @@ import yaml
 from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError, one_line
-from pfl_lightning.settings.values import named_callbacks
+from pfl_lightning.score_kind import ACCURACY, SCORE_KINDS, ScoreKind
+from pfl_lightning.settings.values import SAME_NUMBERS, changes, class_name, flat, named_callbacks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,10 +25,25 @@ CONFIG = "config.yaml"
 LABEL = "label.yaml"
 METRICS = "metrics.csv"
 CLIENTS = "clients.csv"
-FILES = (CONFIG, LABEL, METRICS, CLIENTS)
 EVALUATION = ["split", "model", "round"]  # columns of clients.csv
 RESULTS = ["client", "samples", "correct", "loss"]  # further columns
 TYPES = dict.fromkeys(("split", "model"), "str") | dict.fromkeys(("round", *RESULTS[:3]), "int")  # else float
+TEST_MEAN = re.compile(rf"test/(.+)/({'|'.join(SCORE_KINDS)})/mean")
+BITS = "bits/total"
+SAMPLES = "samples/total"
+LINK_BITS = "bits/paper"  # of one client, by the formula of FedMac's paper
+COHORT = "system/cohort"  # clients that trained
+CALLS = "sums/calls"  # weighted sums that the server has asked for
+COUNTS = (BITS, SAMPLES, LINK_BITS, CALLS)
+ROUND = "round"
+LOSS = "train/loss"
+COMPUTE = "time/compute"
+TOTAL = "time/total"
+TRAINER = ("max_steps", "val_check_interval", "precision")  # the trainer's other options make no other curve
+# new clients come after training, and the communication time is applied afterwards, unless it decides who uploads when
+COMMUNICATION_TIME = "data.communication_time"
+WITHOUT_ROUNDS = "Asynchronous"
+NO_MATTER = {*SAME_NUMBERS, COMMUNICATION_TIME, "data.new_clients", "data.new_samples", "data.new_head_epochs"}
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -48,19 +67,130 @@ class Label(NamedTuple):
     is_baseline: bool
 
 
-def read_settings(folder: Path) -> dict[str, Any]:
-    """Read the settings of a run from its ``config.yaml``.
+@dataclass(frozen=True, eq=False)
+class RunRecord:
+    """The test results in a run folder.
+
+    Attributes:
+        folder: The folder.
+        label: How it is named.
+        seed: Its ``seed_everything``.
+        settings: Everything else that makes its curves, by key such as ``model.lr``.
+        score_kind: What clients are evaluated by.
+        models: The evaluated models, in the method's order.
+        rounds: Rounds completed at each evaluation, ``[evaluations]``.
+        logged: What it has logged: a row for each round, a column for each tag, nan where it was not logged.
+        clients: Results by split, evaluated model and round: a row for each client with samples of the split, in the
+            order of their ids, with columns such as ``samples``, ``loss``, ``score`` and ``error``.
+        left_out: Rounds with test results in ``metrics.csv`` that ``clients.csv`` lacks.
+    """
+
+    folder: Path
+    label: Label
+    seed: int
+    settings: Mapping[str, Any]
+    score_kind: ScoreKind
+    models: Sequence[str]
+    rounds: Ints
+    logged: "pd.DataFrame"
+    clients: Mapping[tuple[str, str, int], "pd.DataFrame"]
+    left_out: Sequence[int] = ()
+
+    @cached_property
+    def counts(self) -> "pd.DataFrame":
+        """What ``COUNTS`` have grown to: a row for each round, a column for each that is logged.
+
+        ``ROUND`` is one of them, and ``CALLS``, which is what secure aggregation costs: a run that does not count them
+        has asked for one in each round.
+        """
+        rounds = self.logged.index
+        counts = self.logged[[tag for tag in COUNTS if tag in self.logged]].cummax().ffill().fillna(0.0)
+        return counts.assign(**{ROUND: rounds, CALLS: counts.get(CALLS, rounds)})
+
+    def seconds(self, communication_time: float) -> "pd.Series":
+        """Simulated seconds by round, each of which costs one communication.
+
+        Where clients do not wait for each other, they are known for the run's own communication time alone, nan for
+        others.
+        """
+        simulated = self.settings.get(COMMUNICATION_TIME)
+        if simulated is None:
+            return self.logged[COMPUTE] + communication_time * self.logged.index
+        return self.logged[TOTAL] * (1.0 if simulated == communication_time else nan)
+
+
+def read_run(folder: Path) -> RunRecord:
+    """Read a run folder.
+
+    Args:
+        folder: The folder.
+
+    Raises:
+        PflError: If it is not a run folder, or has no test results.
+    """
+    seed, settings = read_settings(folder)
+    logged = read_table(folder / METRICS, ("round", COMPUTE, LOSS)).set_index("round")
+    tags = [tag for name in logged if (tag := TEST_MEAN.fullmatch(name))]
+    means = [tag[0] for tag in tags]
+    logged = logged.loc[:, logged.notna().any() | logged.columns.isin([LOSS, *means])]
+    score_kind = SCORE_KINDS[tags[0][2]] if tags else ACCURACY
+    table = read_clients(folder / CLIENTS, has_accuracy=score_kind == ACCURACY)
+    scores = table[score_kind.name]
+    table = table.assign(score=scores, error=score_kind.errors(scores)).sort_values("client")
+    evaluated = logged.dropna(how="all", subset=means).index  # one model can have diverged
+    is_tested = evaluated.isin(table.loc[table["split"] == "test", "round"])
+    if not tags or not is_tested.any():
+        raise PflError(f"runs: '{folder}' has no test results; give runs that were evaluated on test samples")
+    return RunRecord(
+        folder,
+        read_label(folder),
+        seed,
+        settings,
+        score_kind,
+        [tag[1] for tag in tags],
+        evaluated[is_tested].to_numpy(),
+        logged,
+        dict(iter(table.groupby(EVALUATION))),
+        evaluated[~is_tested].tolist(),
+    )
+
+
+def check_same_data(runs: Sequence[RunRecord]) -> None:
+    """Reject runs that cannot be compared; only who takes part may differ between runs on the same data.
+
+    Raises:
+        PflError: If a setting of the data differs.
+    """
+    first = runs[0]
+    for run in runs[1:]:
+        for key, values in changes(first.settings, run.settings).items():
+            may_differ = key.startswith("data.participation") or key in NO_MATTER
+            if f"{key}.".startswith("data.") and not may_differ:
+                difference = f"{values[0]} in '{first.folder}', {values[1]} in '{run.folder}'"
+                raise PflError(f"{key}: {difference}; compare runs on the same data")
+
+
+def settings_of(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The settings that make a curve, flat; nulls are left out."""
+    trainer = config["trainer"]
+    callbacks = dict(named_callbacks(trainer.get("callbacks")))
+    parts = {"model": config["model"], "data": config["data"], "trainer": {name: trainer.get(name) for name in TRAINER}}
+    settings = dict(flat(parts | callbacks))
+    has_rounds = class_name(str(settings.get("data.participation"))) != WITHOUT_ROUNDS
+    for key, value in settings.items():
+        if value is not None and (key not in NO_MATTER or (key == COMMUNICATION_TIME and not has_rounds)):
+            yield key, value
+
+
+def read_settings(folder: Path) -> tuple[int, dict[str, Any]]:
+    """Read the seed of a run, and ``settings_of`` it, from its ``config.yaml``.
 
     Raises:
         PflError: If they are not those of a run.
     """
     with _reading(folder / CONFIG) as path:
-        config: dict[str, Any] = yaml.safe_load(path.read_text())
-        assert isinstance(config["seed_everything"], int)
-        assert isinstance(config["trainer"]["max_steps"], int)
-        assert all(isinstance(config[part]["class_path"], str) for part in ("model", "data"))
-        named_callbacks(config["trainer"].get("callbacks"))
-    return config
+        config = yaml.safe_load(path.read_text())
+        return int(config["seed_everything"]), dict(settings_of(config))
 
 
 def read_label(folder: Path) -> Label:
@@ -95,22 +225,6 @@ def read_table(file: Path, columns: Sequence[str]) -> "pd.DataFrame":
     return table
 
 
-def read_metrics(folder: Path, columns: Sequence[str] = ()) -> "pd.DataFrame":
-    """Read what a run has logged, by round: a column for each tag, nan where it was not logged.
-
-    Args:
-        folder: The run folder.
-        columns: Tags that it must have.
-
-    Raises:
-        PflError: If the table cannot be read, lacks a tag, or has rounds out of order.
-    """
-    logged = read_table(folder / METRICS, ("round", *columns)).set_index("round")
-    if not (logged.index.is_monotonic_increasing and logged.index.is_unique):
-        raise PflError(f"runs: '{folder / METRICS}' has rounds out of order; give run folders of pfl fit")
-    return logged
-
-
 def read_clients(path: Path, has_accuracy: bool) -> "pd.DataFrame":
     """Read the clients' results. The last evaluation is left out if clients are missing: it may be being written.
 
@@ -119,15 +233,12 @@ def read_clients(path: Path, has_accuracy: bool) -> "pd.DataFrame":
         has_accuracy: Whether clients have an accuracy, which becomes a column; that of a regression is nan.
 
     Raises:
-        PflError: If the table cannot be read, or other evaluations have different clients.
+        PflError: If the table cannot be read.
     """
     table = read_table(path, [*EVALUATION, *RESULTS])
     sizes = table.groupby("round").size()
     if len(sizes) and sizes.iloc[-1] < sizes.iloc[0]:
         table = table[table["round"] < sizes.index[-1]]
-        sizes = sizes[:-1]
-    if sizes.nunique() > 1:
-        raise PflError(f"runs: '{path}' has more clients in some rounds than in others; give tables of pfl fit")
     accuracy = table["correct"] / table["samples"] if has_accuracy else nan
     table.insert(list(table).index("loss") + 1, "accuracy", accuracy)
     return table
@@ -139,7 +250,8 @@ def _reading(path: Path) -> Iterator[Path]:
     try:
         yield path
     except OSError as error:
-        raise PflError(f"runs: cannot read '{path}' ({error.strerror})") from error
-    except (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
+        why = f"cannot read '{path}' ({error.strerror})"
+        raise PflError(f"runs: {why}; give run folders, such as runs/FedRep-Digits/version_0") from error
+    except (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError) as error:
         why = f" ({one_line(error)})" if isinstance(error, ValueError) else ""
         raise PflError(f"runs: '{path}' was not written by pfl fit{why}; give run folders of pfl fit") from error

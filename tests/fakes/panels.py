@@ -7,7 +7,6 @@ import pandas as pd
 from reproduction.claims import HOLDS
 
 from pfl_lightning.report import Curve, RunRecord
-from pfl_lightning.report.compare_runs import counts_of
 from pfl_lightning.report.run_files import Label
 from pfl_lightning.score_kind import ACCURACY
 
@@ -38,7 +37,7 @@ def run(seed, means, seconds, clients, cohort, name):
     scores = means[-1] + np.array(clients)
     results = {("test", "m", 40): pd.DataFrame({"score": scores, "error": 1 - scores})}
     label = Label("FedRep", name, None if name == "FedRep" else "SRPFL", {}, is_baseline=False)
-    return RunRecord(Path(), label, seed, {}, ACCURACY, ["m"], evaluated, logged, counts_of(logged), results)
+    return RunRecord(Path(), label, seed, {}, ACCURACY, ["m"], evaluated, logged, results)
 
 
 SLOW = curve([0.1, 0.3, 0.5, 0.55, 0.6], seconds=10 * SECONDS)

@@ -1,6 +1,8 @@
 """What pfl compare says of run folders that pfl fit cannot have written."""
 
 import shutil
+from errno import ENOENT
+from os import strerror
 from pathlib import Path
 
 import pytest
@@ -58,12 +60,10 @@ BINARY = bytes(range(256))
         ("metrics.csv", lambda table: table.replace(b"time/compute", b"time/computing"), "has no column time/compute"),
         ("metrics.csv", lambda table: table.replace(b"test/", b"tests/"), "has no test results"),
         ("metrics.csv", lambda table: table.replace(ROUND_0, b'\n"0,0.0,0.0,'), ""),
-        ("metrics.csv", lambda table: table + table[table.find(b"\n") + 1 :], "rounds out of order"),
         ("metrics.csv", lambda table: table.replace(ROUND_0, b"\n0,soon,0.0,"), "'soon'"),
         ("clients.csv", lambda table: table.replace(b",loss", b",losses"), "has no column loss"),
         ("clients.csv", lambda table: table[: table.find(b"\n") + 1], "has no test results"),
         ("clients.csv", lambda table: table.replace(b"\n0,test,global,1,", b"\n0,test,global,one,"), "'one'"),
-        ("clients.csv", lambda table: table.replace(b"\n1,test,global,2,", b"\n0,test,global,2,"), "has more clients"),
     ],
 )
 def test_a_broken_file_is_named(run, file, change, words, refused):
@@ -80,8 +80,8 @@ def test_a_broken_file_is_named(run, file, change, words, refused):
 @pytest.mark.parametrize("file", ["config.yaml", "label.yaml", "metrics.csv", "clients.csv"])
 def test_a_missing_file_is_named(run, file, refused):
     (run / file).unlink()
-    files = "config.yaml, label.yaml, metrics.csv, clients.csv"
-    assert refused("compare", "run") == (1, f"runs: 'run' has no {file}; a run folder has {files}")
+    what = "give run folders, such as runs/FedRep-Digits/version_0"
+    assert refused("compare", "run") == (1, f"runs: cannot read 'run/{file}' ({strerror(ENOENT)}); {what}")
 
 
 @pytest.mark.parametrize("file", ["metrics.csv", "clients.csv"])
@@ -118,8 +118,8 @@ def test_runs_that_end_after_different_rounds_get_a_note(short, compared):
     [
         ([], 2, "runs: a value is missing"),
         (["run", "--target", "0.6"], 2, "--target: no such option; did you mean --targets?"),
-        (["nowhere"], 1, "runs: no such folder: 'nowhere'"),
-        (["run/config.yaml"], 1, "runs: no such folder: 'run/config.yaml'"),
+        (["nowhere"], 1, "runs: cannot read 'nowhere/config.yaml' ("),
+        (["run/config.yaml"], 1, "runs: cannot read 'run/config.yaml/config.yaml' ("),
         (["run", "run"], 1, "seed_everything: 1 in "),
         (["run", "--targets", "60"], 1, "targets must be accuracies between 0 and 1, got 60"),
         (["run", "--models", "finetuned", "globl"], 1, "models: globl is in none of the runs; allowed: global, fi"),

@@ -115,7 +115,7 @@ def test_what_cannot_be_exported(words, line, refused):
         (lambda: Run(RUN).test(new_clients="3"), "data.new_clients must be a number in a program, got"),
         (lambda: load_method(f"{RUN}/checkpoints/last.ckpt").client(1, "finetuned"), "model: finetuned is trained on"),
         (lambda: FedAvg().client(0), "client: FedAvg has no clients yet; allowed: after training, or load_method"),
-        (lambda: results("empty"), "folders: 'empty' is no run folder; give folders such as"),
+        (lambda: results("empty"), "runs: cannot read 'empty/config.yaml' ("),
         (lambda: clients(RUN, "test.csv"), f"runs: cannot read '{RUN}/test.csv'"),
     ],
 )

@@ -6,8 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from pfl_lightning.report import Curve, RunRecord
-from pfl_lightning.report.compare_runs import COMPUTE, ROUND, counts_of
-from pfl_lightning.report.run_files import Label
+from pfl_lightning.report.run_files import COMPUTE, ROUND, Label
 from pfl_lightning.score_kind import SCORE_KINDS
 
 MODEL = "kept"  # the labels in the files already say which one was evaluated
@@ -43,5 +42,4 @@ def _run(folder: Path, label: Label, rows: pd.DataFrame) -> RunRecord:
     tags = {"seconds": COMPUTE, "score": f"test/{MODEL}/{first.quantity}/mean"}
     logged = rows.rename(columns=tags).set_index(ROUND)
     rounds = logged.index.to_numpy()
-    evaluated = SCORE_KINDS[first.quantity], [MODEL], rounds
-    return RunRecord(folder, label, int(first.seed), {}, *evaluated, logged, counts_of(logged), {})
+    return RunRecord(folder, label, int(first.seed), {}, SCORE_KINDS[first.quantity], [MODEL], rounds, logged, {})

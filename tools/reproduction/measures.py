@@ -8,8 +8,8 @@ import numpy as np
 
 import pfl_lightning
 from pfl_lightning.report import Curve, RunRecord
-from pfl_lightning.report.compare_runs import BITS, CALLS, LINK_BITS, LOSS
 from pfl_lightning.report.measures import TEST, TRAIN
+from pfl_lightning.report.run_files import BITS, CALLS, LINK_BITS, LOSS
 from pfl_lightning.system.ledger import dense_bits
 from reproduction.runs import is_finished
 

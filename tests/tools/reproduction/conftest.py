@@ -10,7 +10,6 @@ from reproduction.runs import Place
 
 from pfl_lightning.cli.fit import SettingsCLI
 from pfl_lightning.report import RunRecord
-from pfl_lightning.report.compare_runs import counts_of
 from pfl_lightning.report.run_files import Label
 from pfl_lightning.runs.run_settings import plain_settings
 from pfl_lightning.score_kind import ACCURACY
@@ -96,6 +95,6 @@ def run():
         label = Label("FedRep", "FedRep", None, {}, is_baseline=False)
         settings = {"trainer.max_steps": 2}
         evaluated = ACCURACY, list(models), np.arange(rounds)
-        return RunRecord(Path(), label, 1, settings, *evaluated, logged, counts_of(logged), clients)
+        return RunRecord(Path(), label, 1, settings, *evaluated, logged, clients)
 
     return make

@@ -11,7 +11,6 @@ from reproduction import measures
 from reproduction.measures import of_seed
 
 from pfl_lightning.report import Curve
-from pfl_lightning.report.compare_runs import counts_of
 
 
 def logging(**tags):
@@ -85,8 +84,7 @@ def test_errors_and_losses_are_percentiles_as_numpy_has_them():
 def test_sums_are_counted_until_a_share_of_the_own_end():
     means = [0.1, 0.5, 0.8, *[0.8] * 8]
     logged = pd.DataFrame({"sums/calls": np.arange(0, 201, 20), "test/m/accuracy/mean": means}, np.arange(0, 101, 10))
-    rounds = logged.index.to_numpy()
-    one = Curve([replace(SLOW.runs[0], rounds=rounds, logged=logged, counts=counts_of(logged))], "m")
+    one = Curve([replace(SLOW.runs[0], rounds=logged.index.to_numpy(), logged=logged)], "m")
     assert (measures.sums_to(one, 0.95), measures.sums(one, 0.1), measures.sums_per_round(one)) == (40, 20, 2)
 
 

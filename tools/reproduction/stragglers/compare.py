@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from pfl_lightning.cli.planning import has_begun
 from pfl_lightning.errors import PflError
 from pfl_lightning.report import Curve, curves_of, save_figure
-from pfl_lightning.report.compare_runs import BITS
 from pfl_lightning.report.drawing import grid
+from pfl_lightning.report.run_files import BITS
 from pfl_lightning.report.tables import markdown
 from pfl_lightning.runs.experiment import Experiment
 from reproduction.claims import Claim, spread
