@@ -103,6 +103,12 @@ def float64(float32_by_default):
     torch.manual_seed(0)
 
 
+@pytest.fixture(params=["sequential", "batched"])
+def backend(request) -> str:
+    """How clients are run, in either way."""
+    return request.param
+
+
 @pytest.fixture(scope="session")
 def real_data(tmp_path_factory) -> Path:
     """The folder with the real data sets, unpacked once; skips where the archives are absent."""

@@ -1,14 +1,12 @@
-import numpy as np
 import torch
+from fakes.cohorts import Identity, deal_out
 
 from pfl_lightning.client import Samples, largest_first
-from pfl_lightning.data.clients import ClientTable
 
 
 def cohort(counts=(3, 0, 5, 2)):
     total = sum(counts)
-    samples = Samples(torch.arange(total)[:, None], torch.arange(total), lambda raw, bits=None: raw)
-    return ClientTable(samples, np.split(np.arange(total), np.cumsum(counts)[:-1])).examples(torch.arange(len(counts)))
+    return deal_out(Samples(torch.arange(total)[:, None], torch.arange(total), Identity()), counts)
 
 
 def present_targets(examples):

@@ -71,17 +71,6 @@ def moved(weights, mask, scores, ratio):
     return moved_masks(*rows, ratio)["w"][0].int().tolist()
 
 
-def test_the_smallest_weights_give_way_to_the_largest_gradients():
-    # a quarter of five ones, rounded up, is two: 0.05 and -0.1 go, -0.7 and 0.2 come
-    weights = [0.5, -0.1, 0.3, 0.05, -0.8, 0.0, 0.0, 0.0]
-    scores = [9, 0.01, 9, 0.02, 9, 0.2, -0.7, 0.1]
-    assert moved(weights, [1, 1, 1, 1, 1, 0, 0, 0], scores, ratio=0.25) == [1, 0, 1, 0, 1, 1, 1, 0]
-
-
-def test_a_weight_that_was_given_up_can_be_taken_again():
-    assert moved([0.5, 0.1, 0.0], [1, 1, 0], [0.0, 3.0, 2.0], ratio=0.5) == [1, 1, 0]
-
-
 def test_a_share_that_is_not_exact_in_binary_gives_up_no_weight_too_many():
     # 0.07 * 100 is 7.000000000000001
     weights = [1.0 + place for place in range(100)] + [0.0] * 100

@@ -49,12 +49,6 @@ def test_samples_are_drawn_at_random(draw):
     np.testing.assert_allclose(np.bincount(np.concatenate(drawn), minlength=10), 150, atol=40)
 
 
-def test_held_out_samples_are_a_pure_function_of_the_generator():
-    first, again, other = (lists(hold_out([np.arange(20)], 0.5, np.random.default_rng(seed))[1]) for seed in (1, 1, 2))
-    assert first == again
-    assert first != other
-
-
 @given(parts_of_clients, st.data())
 def test_clients_hold_out_everything_or_nothing(parts, data):
     start, stop = sorted(data.draw(st.tuples(*[st.integers(0, len(parts))] * 2)))

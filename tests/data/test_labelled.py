@@ -87,10 +87,6 @@ def test_partitions_see_one_class_of_a_regression():
     assert data._replace(targets=torch.tensor([2, 0, 1])).labels().classes.tolist() == [2, 0, 1]
 
 
-def test_good_samples_pass():
-    assert Given((INPUTS, LABELS, USERS)).load_checked()[0].inputs is INPUTS
-
-
 def test_tokens_may_be_of_a_type_that_does_not_hold_their_number():
     tokens = torch.full((4, 2), 255, dtype=torch.uint8)
     Given((tokens, LABELS), input_kind="tokens", input_shape=(2, 256)).load_checked()

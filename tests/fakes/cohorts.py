@@ -25,7 +25,12 @@ def examples_of(transform=None, counts=COUNTS, shape=(1, 16, 16), classes=3) -> 
     """Clients with so many random samples each, in torch's default float type."""
     total = sum(counts)
     samples = Samples(torch.randn(total, *shape), torch.randint(classes, (total,)), transform or Identity())
-    parts = np.split(np.arange(total), np.cumsum(counts)[:-1])
+    return deal_out(samples, counts)
+
+
+def deal_out(samples: Samples, counts) -> Examples:
+    """Clients with so many of the samples each, in their order."""
+    parts = np.split(np.arange(sum(counts)), np.cumsum(counts)[:-1])
     return ClientTable(samples, parts).examples(torch.arange(len(counts)))
 
 
@@ -36,8 +41,3 @@ def params_of(network, own=(), clients=CLIENTS) -> Params:
     for tensor in params.own.values():
         tensor += 0.1 * torch.randn_like(tensor)
     return params
-
-
-def largest_difference(tree, client, expected) -> float:
-    """The largest difference between a client's tensors, ``[clients, ...]``, and others, ``[...]``, by name."""
-    return max((tree[name][client] - tensor).abs().max() for name, tensor in expected.items())

@@ -25,7 +25,8 @@ def plain_rounds(loop, method, data, rounds, **options):
     class InOrder(loop):
         def order(self, client, part, epoch):
             count = self.count(client)
-            key = (1, "train", index, part, "order", epoch)
+            repetition = (0,) if self.head else ()
+            key = (1, "train", index, part, *repetition, "order", epoch)
             return permutations(key, torch.tensor([client]), torch.tensor([count]), count)[0]
 
     data.setup()

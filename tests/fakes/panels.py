@@ -42,7 +42,6 @@ def run(seed, means, seconds, clients, cohort, name):
 
 SLOW = curve([0.1, 0.3, 0.5, 0.55, 0.6], seconds=10 * SECONDS)
 FAST = curve([0.1, 0.3, 0.5, 0.58, 0.6])
-LATE = curve([0.1, 0.2, 0.3, 0.4, 0.58], seconds=20 * SECONDS)
 NEVER = curve([0.1, 0.2, 0.3, 0.3, 0.3])
 
 

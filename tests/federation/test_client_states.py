@@ -48,13 +48,20 @@ def two_columns(monkeypatch):
 
 
 @pytest.mark.parametrize("mixed_precision", [False, True])
-@pytest.mark.parametrize(("names", "into"), [(["fc.weight", "scale"], ""), (["fc.weight"], "cloud")])
-def test_mixing_is_a_product_on_the_client_axis(names, into, mixed_precision, two_columns):
-    clients, matrix = filled(), torch.rand(5, 5)
+@pytest.mark.parametrize(
+    ("names", "into", "ids"),
+    [(["fc.weight", "scale"], "", None), (["fc.weight"], "cloud", None), (["fc.weight", "scale"], "", [3, 1])],
+)
+def test_mixing_is_a_product_on_the_client_axis(names, into, ids, mixed_precision, two_columns):
+    clients = filled()
+    chosen_rows = ids or list(range(5))
+    matrix = torch.rand(len(chosen_rows), len(chosen_rows))
     before = {name: clients.stack(name).clone() for name in clients.names}
-    mixed = {f"{into}.{name}".lstrip("."): torch.einsum("rs,s...->r...", matrix, before[name]) for name in names}
+    mixed = {f"{into}.{name}".lstrip("."): before[name].clone() for name in names}
+    for stack, name in zip(mixed.values(), names, strict=True):
+        stack[chosen_rows] = torch.einsum("rs,s...->r...", matrix, before[name][chosen_rows])
     with torch.autocast("cpu", torch.bfloat16, mixed_precision):  # it does not apply to mixes
-        clients.mix(matrix, names, into)
+        clients.mix(matrix, names, into, chosen(ids))
     for name, stack in mixed.items():
         torch.testing.assert_close(clients.stack(name), stack)
     assert all(torch.equal(clients.stack(name), before[name]) for name in before.keys() - mixed.keys())

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from fakes.methods import built, distance
+from fakes.methods import built
 from torch.optim import SGD
 from torch.optim.lr_scheduler import (
     CosineAnnealingLR,
@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import (
 from pfl_lightning import load_method
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.schedule import Schedule
-from pfl_lightning.methods import FedAvg, FedRep, PFedMe
+from pfl_lightning.methods import FedAvg, FedRep
 
 
 def warm_up_then_fall(optimizer):
@@ -28,8 +28,9 @@ def warm_up_then_fall(optimizer):
     return SequentialLR(optimizer, parts, milestones=[3])
 
 
+COSINE = partial(CosineAnnealingLR, T_max=8, eta_min=0.1)
 SCHEDULERS = {
-    "cosine": partial(CosineAnnealingLR, T_max=8, eta_min=0.1),
+    "cosine": COSINE,
     "one cycle": partial(OneCycleLR, max_lr=1.0, total_steps=8),
     "warm-up": partial(LinearLR, start_factor=0.1, total_iters=4),
     "steps": partial(MultiStepLR, milestones=[2, 5], gamma=0.3),
@@ -71,21 +72,8 @@ def test_rounds_may_be_asked_for_in_any_order():
     assert [early, late] == [rates_of_torch(SCHEDULERS["both"], 1.0, 8)[place] for place in (2, 7)]
 
 
-def test_a_run_that_resumes_goes_on_at_the_rate_of_its_round(ragged_data, fit, tmp_path):
-    def run(folder, rounds, ckpt_path=None):
-        method = built(PFedMe, ragged_data(), lr_schedule=SCHEDULERS["cosine"])
-        return method, fit(method, ragged_data(), rounds, folder, ckpt_path)
-
-    straight, trainer = run("straight", 4)
-    run("resumed", 2)
-    resumed, _ = run("resumed", 4, tmp_path / "resumed/checkpoints/last.ckpt")
-    assert distance(straight, resumed) == 0
-    rate = 0.1 * rates_of_torch(SCHEDULERS["cosine"], 1.0, 4)[3]
-    assert float(trainer.callback_metrics["train/lr"]) == pytest.approx(rate, rel=1e-6)  # logged in float32
-
-
 def test_a_schedule_is_that_of_the_checkpoint_unless_it_is_refused(ragged_data, fit, tmp_path):
-    method = built(FedAvg, ragged_data(), lr_schedule=SCHEDULERS["cosine"])
+    method = built(FedAvg, ragged_data(), lr_schedule=COSINE)
     fit(method, ragged_data(), 1)
     path = tmp_path / "run/checkpoints/last.ckpt"
     loaded = load_method(path, network=method.make_network)
@@ -94,8 +82,11 @@ def test_a_schedule_is_that_of_the_checkpoint_unless_it_is_refused(ragged_data, 
         load_method(path, network=method.make_network, lr_schedule=None)
 
 
-def test_a_constant_rate_is_not_logged(train):
-    assert "train/lr" not in train(FedAvg, 1).trainer.callback_metrics
+def test_a_rate_is_logged_if_it_is_not_constant(train):
+    constant, falling = (train(FedAvg, 4, lr_schedule=make).trainer.callback_metrics for make in (None, COSINE))
+    assert "train/lr" not in constant
+    rate = 0.1 * rates_of_torch(COSINE, 1.0, 4)[3]
+    assert float(falling["train/lr"]) == pytest.approx(rate, rel=1e-6)  # logged in float32
 
 
 @pytest.mark.parametrize(

@@ -60,24 +60,6 @@ def test_the_gate_looks_at_what_is_shared(ragged_data):
         assert (method.phase("all", 1).penalty is not None) == is_open
 
 
-@pytest.mark.parametrize("min_density", [0.5, 0.7])
-def test_the_gate_closes_in_rounds_that_start_from_a_sparse_model(min_density, ragged_data, fit):
-    sparsity = Sparsity(weight=0.3, smoothing=0.1, threshold=0.01, min_density=min_density)
-    method = built(FedAvg, ragged_data(), eval_epochs=0, sparsity=sparsity)
-    densities, open_rounds, local = [], [], method.local_update
-
-    def watched(*args):
-        shared = torch.cat([tensor.flatten() for tensor in method.shared_parameters.values()])
-        densities.append((shared.abs() > 0.01).double().mean().item())
-        open_rounds.append(method.phase("all", 1).penalty is not None)
-        return local(*args)
-
-    method.local_update = watched
-    fit(method, ragged_data(), 6, bare=True)
-    assert open_rounds == [density > min_density for density in densities]
-    assert len(set(open_rounds)) == 2
-
-
 # Pruning
 
 
@@ -139,16 +121,6 @@ def test_what_no_client_trains_is_not_pruned(ragged_data, train):
     head = {name: method[name] for name in ("fc3.weight", "fc3.bias")}
     assert all((tensor.abs() < 0.1).any() for tensor in head.values())
     assert distance(head, start) == 0
-
-
-@pytest.mark.parametrize("floor", ["gate", "topk"])
-def test_clients_are_pruned_one_by_one_and_not_by_the_chunk(floor, train):
-    sparsity = Sparsity(prune=True, threshold=0.05, min_density=0.8, floor=floor)
-    options = {"sparsity": sparsity, "backend": "sequential"}
-    one, *others = (train(FedAvg, 2, chunk_size=size, **options).network.state_dict() for size in (None, 1, 4))
-    for other in others:
-        assert distance(one, other) < 1e-12
-        assert all(torch.equal(tensor == 0, other[name] == 0) for name, tensor in one.items())
 
 
 @pytest.mark.parametrize("num_clients", [1, 6])

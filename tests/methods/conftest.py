@@ -1,6 +1,13 @@
 import pytest
 
+from pfl_lightning.server import SecureAggregator
 from pfl_lightning.system import Participation
+
+
+@pytest.fixture(params=[None, SecureAggregator(limit=1000.0)], ids=["clear", "secure"])
+def aggregator(request):
+    """Sums in the clear, and secure ones."""
+    return request.param
 
 
 @pytest.fixture
@@ -34,10 +41,10 @@ def classes_of(ragged_data):
 def resumed(fit, tmp_path):
     """Runs a method at one stretch and in two parts: both methods, and the path of the last checkpoint."""
 
-    def run(make, data, rounds=3, first=1):
+    def run(make, data, rounds=3, first=1, make_callbacks=list):
         def part(rounds, folder, ckpt_path=None):
             method = make()
-            fit(method, data(), rounds, folder, ckpt_path)
+            fit(method, data(), rounds, folder, ckpt_path, make_callbacks())
             return method
 
         straight, last = part(rounds, "straight"), tmp_path / "resumed/checkpoints/last.ckpt"

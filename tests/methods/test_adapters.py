@@ -99,14 +99,6 @@ def test_only_adapters_and_head_are_sent_and_kept_on_every_backend(make, options
 
 
 @pytest.mark.slow
-def test_resume_with_adapters_is_exact(pool_of, resumed):
-    make = partial(FedPer, keeps="*lora_B", network=SMALL, adapter=LoRA(3), batch_size=4)
-    straight, method, last = resumed(make, partial(pool_of, 3))
-    assert distance(straight, method) == 0
-    assert distance(load_method(last), method) == 0
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("freeze_a", [False, True])
 def test_a_checkpoint_leaves_out_frozen_weights_of_a_file_and_takes_no_others(freeze_a, ragged_data, resumed, tmp_path):
     torch.save(SMALL((1, 16, 16), 3).state_dict(), file := tmp_path / "base.pt")

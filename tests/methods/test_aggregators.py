@@ -21,15 +21,6 @@ def test_secure_sums_give_the_plain_models_up_to_rounding(make, train):
     assert losses[0] == pytest.approx(losses[1], abs=1e-10)
 
 
-def test_chunks_and_masks_do_not_change_a_bit_of_a_run(train):
-    # sequentially, since batches of other sizes may round differently
-    one, *others = (
-        train(FedAvg, 3, aggregator=SecureAggregator(masks=masks), backend="sequential", chunk_size=chunk_size)
-        for masks, chunk_size in ((True, None), (True, 2), (False, 1))
-    )
-    assert all(distance(one, other) == 0 for other in others)
-
-
 @pytest.mark.parametrize("sums", [Aggregator, SecureAggregator])
 def test_a_round_is_one_sum_of_uploads_and_losses(sums, ragged_data, train):
     method = train(FedAvg, 3, ragged_data(participation=Participation(4)), aggregator=sums())

@@ -4,7 +4,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-import torch
 from fakes.methods import built, distance, normed, rows, tensors
 from fakes.quadratics import Quadratics, built_at, network, point
 from methods.test_contract import FIRST, KINDS, METHODS, NETWORKS
@@ -115,22 +114,14 @@ def test_clients_of_several_versions_train_at_once_as_each_alone_from_its_own(na
 
 @pytest.mark.slow
 @some_methods
-def test_resume_with_clients_in_flight_is_exact_bit_for_bit(make, ragged_data, fit, tmp_path):
-    def run(rounds, folder, ckpt_path=None):
-        method = make(network=NETWORKS["mlp"], batch_size=4)
-        participation = Asynchronous(5, 2, dropout=0.1, max_staleness=3)
-        data = ragged_data(participation=participation, speeds=FixedExponential(seed=3), communication_time=0.2)
-        return method, fit(method, data, rounds, folder, ckpt_path)
-
-    straight, trainer = run(9, "straight")
-    run(5, "resumed")
-    content = torch.load(tmp_path / "resumed/checkpoints/last.ckpt", weights_only=True)
-    assert len(content["versions"]) > 1, "clients are in flight"
-    resumed, resumed_trainer = run(9, "resumed", tmp_path / "resumed/checkpoints/last.ckpt")
-    assert distance(straight, resumed) == 0
-    assert straight.accounting.state_dict() == resumed.accounting.state_dict()
-    assert trainer.callback_metrics == resumed_trainer.callback_metrics
-    assert straight.cohort.versions.trees.keys() == resumed.cohort.versions.trees.keys()
+def test_resume_with_clients_in_flight_is_exact_bit_for_bit(make, in_flight, resumed):
+    make = partial(make, network=NETWORKS["mlp"], batch_size=4)
+    straight, method, _ = resumed(make, partial(in_flight, 5, 2, dropout=0.1, max_staleness=3), 9, 5)
+    assert distance(straight, method) == 0
+    assert straight.accounting.state_dict() == method.accounting.state_dict()
+    assert straight.trainer.callback_metrics == method.trainer.callback_metrics
+    assert straight.cohort.versions.trees.keys() == method.cohort.versions.trees.keys()
+    assert len(method.cohort.versions.trees) > 1, "clients are in flight"
 
 
 def test_what_clients_keep_moves_when_they_upload_and_not_when_they_are_dropped(in_flight, fit):

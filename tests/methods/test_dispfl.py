@@ -64,15 +64,15 @@ def test_rounds_on_a_ring_are_those_of_a_plain_loop(layers, float64, ragged_data
     start = rows(method)
     models = [{n: start[n][client] for n in names} for client in range(5)]
     masks = [{n: start[f"mask.{n}"][client] for n in names} for client in range(5)]
-    fit(method, data, 3, bare=True)
+    fit(method, data, 5, bare=True)
 
     samples = {client: samples_of(own) for client, own in participants(data, 0)}
 
     def slope(client, w):
         return grad(partial(cross_entropy, method.network))(w, *samples[client])
 
-    for index in range(3):
-        ratio = 0.8 / 2 * (1 + cos(pi * index / 3))
+    for index in range(5):
+        ratio = 0.8 / 2 * (1 + cos(pi * min(index, 3) / 3))  # masks come to rest
         models, masks = plain_round(models, masks, slope, ratio, 0.1, 0.01, 0.5, epochs=2)
     after = rows(method)
     for client in range(5):
@@ -111,12 +111,6 @@ def test_every_model_keeps_the_density_of_each_tensor_and_is_zero_elsewhere(regr
     total = sum(after[f"mask.{name}"].sum() for name in method.engine.trainable)
     size = 6 * sum(tensor.numel() for tensor in method.network.parameters())
     assert 0.3 * size - 6 * len(start) <= total <= 0.3 * size
-
-
-def test_masks_come_to_rest(train):
-    masks = [rows(train(DisPFL, rounds, drop_rounds=2, density=0.3), "mask.") for rounds in (1, 2, 4)]
-    assert distance(masks[0], masks[1]) == 1
-    assert distance(masks[1], masks[2]) == 0
 
 
 def test_regrowing_at_random_does_not_look_at_the_gradient_and_differs_in_each_round(ragged_data):

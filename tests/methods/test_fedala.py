@@ -34,7 +34,6 @@ def learned(method, shared, local, weights, own, key, epochs):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["sequential", "batched"])
 def test_four_rounds_of_half_of_the_clients_are_a_plain_loop(backend, pool_of, fit):
     data = pool_of(4)
     make = partial(FedALA, weight_lr=5.0, weight_epochs=2, share=0.7, head=2)

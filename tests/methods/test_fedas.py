@@ -10,12 +10,10 @@ from torch.nn import functional as F
 
 from pfl_lightning.client import Engine
 from pfl_lightning.methods import FedAS, FedPer, Sparsity
-from pfl_lightning.server import SecureAggregator
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-@pytest.mark.parametrize("aggregator", [None, SecureAggregator(limit=1000.0)], ids=["clear", "secure"])
 def test_three_rounds_of_half_of_the_clients_are_a_plain_loop(aggregator, pool_of, fit):
     data = pool_of(4)
     make = partial(FedAS, align_epochs=2, align_lr=0.3, aggregator=aggregator)

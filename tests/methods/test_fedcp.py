@@ -10,7 +10,6 @@ from torch.nn import functional as F
 from pfl_lightning.methods import FedCP
 from pfl_lightning.methods.fedcp import discrepancy
 from pfl_lightning.models import MLP
-from pfl_lightning.server import SecureAggregator
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -18,7 +17,6 @@ HEADS = {f"fc3.personal.{name}": f"fc3.{name}" for name in ("weight", "bias")}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("aggregator", [None, SecureAggregator(limit=100.0)], ids=["clear", "secure"])
 def test_three_rounds_of_half_of_the_clients_are_a_plain_loop(aggregator, pool_of, fit):
     data = pool_of(3)
     method = built(partial(FedCP, strength=3.0), data, weight_decay=0.0, epochs=2, aggregator=aggregator)

@@ -7,14 +7,12 @@ from fakes.methods import built, distance, rows, tensors, weighted_mean
 from torch.nn import functional as F
 
 from pfl_lightning.methods import FedAvg, FedDBE
-from pfl_lightning.server import SecureAggregator
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 MEAN = "fc3.personal_mean"
 
 
-@pytest.mark.parametrize("aggregator", [None, SecureAggregator(limit=100.0)], ids=["clear", "secure"])
 def test_three_rounds_of_half_of_the_clients_are_a_plain_loop(aggregator, pool_of, fit):
     data = pool_of(3)
     method = built(partial(FedDBE, strength=20.0), data, weight_decay=0.0, epochs=2, aggregator=aggregator)

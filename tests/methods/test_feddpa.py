@@ -49,7 +49,6 @@ def midway(ragged_data, **options):
     return method, data, Params(*moved)
 
 
-@pytest.mark.parametrize("backend", ["sequential", "batched"])
 def test_a_clients_adapters_train_beside_a_share_of_the_received_ones_as_a_plain_loop(backend, ragged_data):
     method, data, received = midway(ragged_data, backend=backend)
     examples = data.make_round(0).examples
@@ -67,7 +66,6 @@ def test_a_clients_adapters_train_beside_a_share_of_the_received_ones_as_a_plain
         assert distance(expected, found) < 1e-10 * update
 
 
-@pytest.mark.parametrize("backend", ["sequential", "batched"])
 @torch.no_grad()
 def test_a_sample_is_predicted_by_both_adapters_as_much_as_it_is_like_those_of_the_client(backend, ragged_data):
     method, data, received = midway(ragged_data, backend=backend)

@@ -7,7 +7,6 @@ from torch.nn import functional as F
 
 from pfl_lightning.methods import FedEM
 from pfl_lightning.models import LogisticRegression
-from pfl_lightning.server import SecureAggregator
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -26,7 +25,6 @@ def shares_of(network, models, weights, own):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("network", [None, LogisticRegression], ids=["mlp", "without a body"])
-@pytest.mark.parametrize("aggregator", [None, SecureAggregator(limit=100.0)], ids=["clear", "secure"])
 def test_four_rounds_of_half_of_the_clients_are_a_plain_loop(aggregator, network, pool_of, fit):
     data = pool_of(3)
     options = {} if network is None else {"network": network}

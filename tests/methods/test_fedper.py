@@ -1,13 +1,12 @@
 """Methods that keep a part of one model: FedPer and FedBN."""
 
-from collections import OrderedDict
 from functools import partial
 
 import pytest
 import torch
 from fakes.loops import participants, trained
 from fakes.methods import assert_weighted_mean, built, distance, tensors
-from torch import nn
+from fakes.networks import Normed
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedBN, FedPer
@@ -37,26 +36,16 @@ def test_a_round_is_a_plain_loop_whose_kept_part_stays_with_the_clients(keeps, k
     assert_weighted_mean(method, start, models, data.make_round(0).examples.counts)
 
 
-def normed(input_shape, num_classes):
-    layers = {
-        "flat": nn.Flatten(),
-        "fc": nn.Linear(256, 4),
-        "norm": nn.BatchNorm1d(4),
-        "head": nn.Linear(4, num_classes),
-    }
-    return nn.Sequential(OrderedDict(layers))
-
-
 def test_fedbn_keeps_scales_shifts_and_statistics(ragged_data, fit):
     data = ragged_data()
-    method = built(FedBN, data, network=normed)
-    norm = {name for name in method.network.state_dict() if name.startswith("norm.")}
+    method = built(FedBN, data, network=Normed)
+    norm = {name for name in method.network.state_dict() if ".norm." in name}
     assert {*method.clients.names} == norm
     assert len(norm) == 5
     start = tensors(method.network)
     fit(method, data, 1, bare=True)
     assert all(torch.equal(method.network.state_dict()[name], start[name]) for name in norm)
-    assert (method.clients.stack("norm.weight") != start["norm.weight"]).any()
+    assert (method.clients.stack("Normed.norm.weight") != start["Normed.norm.weight"]).any()
 
 
 @pytest.mark.parametrize("make", [FedBN, partial(FedPer, keeps="*.bn*"), partial(FedPer, keeps="")])

@@ -7,12 +7,10 @@ from fakes.methods import built, distance, row, rows, tensors
 from plain_methods import PlainFedProto
 
 from pfl_lightning.methods import FedProto, Local
-from pfl_lightning.server import SecureAggregator
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-@pytest.mark.parametrize("aggregator", [None, SecureAggregator(limit=100.0)], ids=["clear", "secure"])
 def test_three_rounds_of_half_of_the_clients_are_a_plain_loop(aggregator, pool_of, fit):
     data = pool_of(3)
     method = built(partial(FedProto, strength=0.7), data, weight_decay=0.0, aggregator=aggregator)

@@ -9,7 +9,6 @@ from torch.nn import functional as F
 
 from pfl_lightning.methods import GPFL
 from pfl_lightning.models import MLP
-from pfl_lightning.server import SecureAggregator
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -18,7 +17,6 @@ GUIDES = ("fc3.embeddings", "fc3.valve.")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("aggregator", [None, SecureAggregator(limit=100.0)], ids=["clear", "secure"])
 def test_three_rounds_of_half_of_the_clients_are_a_plain_loop(aggregator, pool_of, fit):
     data = pool_of(3)
     method = built(partial(GPFL, strength=0.3, decay=0.2), data, weight_decay=0.0, epochs=2, aggregator=aggregator)

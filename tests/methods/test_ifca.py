@@ -9,12 +9,10 @@ from fakes.quadratics import Quadratics, built_at, network, point
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import IFCA
 from pfl_lightning.models import LogisticRegression
-from pfl_lightning.server import SecureAggregator
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-@pytest.mark.parametrize("aggregator", [None, SecureAggregator(limit=100.0)], ids=["clear", "secure"])
 def test_four_rounds_of_half_of_the_clients_are_a_plain_loop(aggregator, pool_of, fit):
     data = pool_of(3)
     method = built(partial(IFCA, groups=3), data, epochs=2, weight_decay=0.0, aggregator=aggregator)

@@ -34,7 +34,6 @@ def chances_of(method, own, inputs, neighbours, weight):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["sequential", "batched"])
 @pytest.mark.parametrize(
     ("network", "neighbours", "weight"), [(MLP, 3, 0.6), (MLP, 1, 1.0), (Nested, 30, 0.6), (LinearNetwork, 3, 0.6)]
 )

@@ -20,34 +20,6 @@ from pfl_lightning.tree import prefixed
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-class WorstHalf(Method):
-    """Only the clients with the larger losses train."""
-
-    def select_clients(self, batch):
-        parts = self.cohort.map(
-            lambda start, cohort: self.engine.score(cohort, self.received(cohort.ids))[1], batch.examples
-        )
-        losses = torch.cat(list(parts)) / batch.examples.device_counts
-        return batch.take(losses >= losses.median())
-
-
-def test_who_trains_can_be_chosen_by_losses(ragged_data, fit):
-    data = ragged_data(val_fraction=0.0)
-    data.setup()
-    method = built(WorstHalf, data)
-    batch = method.select_clients(data.make_round(0))
-    assert 0 < len(batch.examples) < data.num_clients
-    assert len(batch.times) == len(batch.examples)
-    assert batch.examples.is_largest_first
-    torch.testing.assert_close(batch.weights, batch.examples.counts / batch.examples.counts.sum())
-    method.network.train()  # as Lightning wants it
-    fit(method, data, 1, bare=True)
-    # the same clients in a round of FedAvg
-    reference = built(FedAvg, data)
-    assert distance(method.network, reference.cohort.train(reference, batch).mean) < 1e-12
-    assert method.trainer.callback_metrics["system/cohort"] == len(batch.examples)
-
-
 class OwnHeads(FedRep):
     """Every client begins with a head of its own."""
 
@@ -158,14 +130,6 @@ def test_the_clock_waits_for_lost_uploads_and_at_most_until_the_deadline(make, r
         capped = clock(deadline=deadline)
         assert capped.compute == pytest.approx(2 * deadline)
         assert capped.total == pytest.approx(2 * (deadline + 2))
-
-
-def test_a_lost_upload_costs_the_download_alone(ragged_data, train):
-    method = train(FedAvg, 1, ragged_data(participation=Participation(dropout=0.5)))
-    dropped, bits = method.trainer.callback_metrics["system/dropped"], 64 * sum(p.numel() for p in method.parameters())
-    assert 0 < dropped < 6
-    assert method.accounting.ledger.down == 6 * bits
-    assert method.accounting.ledger.up == (6 - dropped) * (bits + 64)  # and the training loss
 
 
 def test_a_misspelled_hook_is_told_with_the_nearest_one():

@@ -10,7 +10,6 @@ from pfl_lightning.methods import MOON
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-@pytest.mark.parametrize("backend", ["sequential", "batched"])
 def test_two_rounds_are_a_plain_loop_with_features_of_three_models(backend, ragged_data, fit):
     data = ragged_data(val_fraction=0.0)
     method = built(partial(MOON, mu=2.0, temperature=0.3), data, weight_decay=0.0, epochs=2, backend=backend)

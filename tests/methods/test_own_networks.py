@@ -25,7 +25,6 @@ from torch import nn
 
 from pfl_lightning import load_method
 from pfl_lightning.errors import PflError
-from pfl_lightning.federation.checks import PREFIXES
 from pfl_lightning.methods import (
     APPLE,
     DPSGD,
@@ -39,7 +38,7 @@ from pfl_lightning.methods import (
     FedRep,
     LGFedAvg,
 )
-from pfl_lightning.models import MLP, LoRA, Network
+from pfl_lightning.models import MLP, LoRA
 from pfl_lightning.server import SecureAggregator
 
 
@@ -256,14 +255,6 @@ def test_a_network_that_does_not_run_with_its_adapter_is_refused(ragged_data):
         PflError, match=r"^model\.network: .*Looking does not run with the adapters or layers added to it"
     ):
         built(FedAvg, ragged_data(), network=Looking, adapter=LoRA(2))
-
-
-@pytest.mark.parametrize("name", sorted(PREFIXES))
-def test_layers_may_not_have_the_names_that_methods_put_in_front_of_theirs(name, ragged_data):
-    data, method = ragged_data(), Ditto(network=lambda input_shape, num_classes: Network({name: nn.Linear(256, 3)}))
-    data.setup()
-    with pytest.raises(PflError, match=f"^model.network: a layer of the name {name} is not possible"):
-        method.build_for(data)
 
 
 class Scaled(nn.Module):

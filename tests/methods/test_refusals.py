@@ -54,9 +54,3 @@ def test_a_regression_is_one_line_for_a_rule_about_classes(kind):
     line = f"^model: {kind.__name__} is not possible for a regression; allowed: data with classes$"
     with pytest.raises(PflError, match=line):
         built(kind, Quadratics([[1.0, 2.0]]))
-
-
-@pytest.mark.parametrize(("kind", "option"), [(methods.FedProto, "server_optimizer"), (methods.FedRoD, "decay_biases")])
-def test_what_the_rule_rules_out_is_no_option(kind, option):
-    with pytest.raises(TypeError, match=option):
-        kind(**{option: True})

@@ -14,7 +14,6 @@ MODEL, LOSS, PROTOTYPES = BODY + HEAD, 1, 3 * 5 + 3
 @pytest.mark.parametrize(
     ("make", "rounds", "sent", "received"),
     [
-        (methods.FedAvg, 1, MODEL + LOSS, MODEL),
         (methods.APPLE, 1, MODEL, 5 * MODEL),
         (methods.CFL, 1, MODEL, MODEL),
         (methods.FedDBE, 1, MODEL + LOSS + 5, MODEL + 5),

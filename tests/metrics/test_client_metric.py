@@ -31,12 +31,6 @@ def measured(make, outputs, targets, classes):
     return float(ClientMetric(1, build_metric(make, classes), "one").measure(outputs, targets))
 
 
-def test_f1_is_that_of_scikit_learn():
-    outputs, targets = draws(4)
-    found = measured(partial(MulticlassF1Score, average="macro"), outputs, targets, 4)
-    assert found == pytest.approx(sk.f1_score(targets, outputs.argmax(1), average="macro"), abs=1e-6)
-
-
 def test_the_area_under_the_curve_is_that_of_scikit_learn():
     outputs, targets = draws(3)
     expected = sk.roc_auc_score(targets, outputs.softmax(1), multi_class="ovr")

@@ -1,7 +1,7 @@
 import pytest
 import torch
 from torch import nn
-from torch.func import functional_call, grad, stack_module_state, vmap
+from torch.func import functional_call, stack_module_state, vmap
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from pfl_lightning.models.recurrent import GRU, LSTM
@@ -69,22 +69,6 @@ def clients_of(kind, dropout=0.0):
     """Layers of some clients, their stacked parameters and inputs."""
     layers = [kind(FEATURES, HIDDEN, 2, dropout=dropout, bidirectional=True) for _ in range(CLIENTS)]
     return layers, stack_module_state(layers)[0], torch.randn(CLIENTS, BATCH, TIME, FEATURES)
-
-
-@of_both_kinds
-@pytest.mark.parametrize("present", [None, PRESENT], ids=["full", "ragged"])
-def test_vmap_over_clients_trains_as_a_loop(kind, present):
-    layers, stacked, inputs = clients_of(kind)
-
-    def loss(tree, batch):
-        return functional_call(layers[0], tree, (batch, present)).square().sum()
-
-    inside = vmap(grad(loss))(stacked, inputs)
-    outside = grad(lambda trees: vmap(loss)(trees, inputs).sum())(stacked)
-    for row, layer in enumerate(layers):
-        expected = torch.autograd.grad(layer(inputs[row], present).square().sum(), list(layer.parameters()))
-        for stack in (inside, outside):
-            close([stack[name][row] for name, _ in layer.named_parameters()], list(expected))
 
 
 @of_both_kinds

@@ -1,16 +1,14 @@
-import numpy as np
 import pytest
 import torch
-from fakes.cohorts import Identity
+from fakes.cohorts import Identity, deal_out, params_of
+from fakes.methods import distance
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from pfl_lightning.client import Engine, Phase, Samples
 from pfl_lightning.client.backends import Batched
-from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.models.text import PADDING, CharGRU, Embedding, LSTMClassifier, OneHot, TweetLSTM
-from pfl_lightning.tree import Params
 
 UNKNOWN = 1
 LENGTH, VOCABULARY, DIM = 7, 11, 4
@@ -110,23 +108,17 @@ NETWORKS = {
 @pytest.mark.parametrize("name", list(NETWORKS))
 def test_the_engines_backends_agree(name, moves, own):
     network, inputs = NETWORKS[name]()
-    samples = Samples(inputs, torch.randint(3, (sum(COUNTS),)), Identity())
-    clients = np.split(np.arange(sum(COUNTS)), np.cumsum(COUNTS)[:-1])
-    examples = ClientTable(samples, clients).examples(torch.arange(len(COUNTS)))
+    examples = deal_out(Samples(inputs, torch.randint(3, (sum(COUNTS),)), Identity()), COUNTS)
     parts = network.parts(1)
-    params = Params({key: t.detach() for key, t in network.state_dict().items()}, {}).owned(parts[own], len(COUNTS))
-    for tensor in params.own.values():
-        tensor += 0.1 * torch.randn_like(tensor)
+    params = params_of(network, parts[own], len(COUNTS))
     phase = Phase(parts[moves], epochs=2, batch_size=4, lr=0.1, momentum=0.5, weight_decay=0.01)
-    start = params.owned(phase.trainable, len(COUNTS)).own
     batched, sequential = (Engine(network, backend) for backend in ("batched", "sequential"))
     models, losses = batched.train(examples, params, phase, (1, "train", 0))
     expected, expected_losses = sequential.train(examples, params, phase, (1, "train", 0))
     torch.testing.assert_close(losses, expected_losses)
-    update = max((expected.own[key] - start[key]).abs().max() for key in phase.trainable)
+    update = distance(expected.own, params.tree)
     assert update > 1e-3
-    for key in phase.trainable:
-        assert (models.own[key] - expected.own[key]).abs().max() < 1e-10 * update
+    assert distance(expected.own, models.own) < 1e-10 * update
     torch.testing.assert_close(batched.score(examples, expected), sequential.score(examples, expected))
 
 

@@ -56,23 +56,6 @@ def test_participants_mix_among_themselves_by_the_links_that_are_left(graph, see
     assert matrix.sum(0) == pytest.approx(1)
 
 
-def test_the_bound_on_the_contraction_is_attained():
-    # by the eigenvector of the second largest eigenvalue
-    links = links_of(Ring().graph(8, 0))
-    _, vectors = np.linalg.eigh(links.matrix)
-    slowest = vectors[:, -2]
-    ratio = consensus_error(links.matrix @ slowest) / consensus_error(slowest)
-    assert ratio == pytest.approx((1 - links.spectral_gap) ** 2)
-
-
-def test_a_ring_of_five_smooths_its_numbers():
-    # thirds of oneself and both neighbours; deviations -2 .. 2 have the mean square 2, those after it 4 / 9
-    values = links_of(Ring().graph(5, 0)).matrix @ [1, 2, 3, 4, 5]
-    assert values == pytest.approx([8 / 3, 2, 3, 4, 10 / 3])
-    assert consensus_error(np.arange(1, 6)) == 2
-    assert consensus_error(values) == pytest.approx(4 / 9)
-
-
 @pytest.mark.parametrize("mixing", ["metropolis", "uniform"])
 @pytest.mark.parametrize(("clients", "second"), [(4, 1 / 3), (5, 0.5393446629), (8, 0.8047378541), (128, 0.9991969708)])
 def test_the_second_eigenvalue_of_a_ring_is_a_cosine(mixing, clients, second):

@@ -61,30 +61,23 @@ def test_from_a_value_the_steps_leave_it_slower_the_finer_the_resolution():
     assert steps_of([1, 2, 4], [1] * 3, 0.75, 3.0, 1e-6, 60)[-1] == pytest.approx(4, abs=1e-6)
 
 
-@pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
-def test_of_a_hundred_clients_the_median_error_is_below_the_resolution(share):
-    errors = []
-    for seed in range(40):
-        values, weights = hundred_clients(seed)
-        exact = float(weighted_quantile(values, weights, share))
-        errors.append(abs(quantile_from_sums(values, share, adder(weights), 1e-6) - exact))
-    assert sorted(errors)[20] < 1e-6
-
-
 def test_between_two_values_every_point_is_a_quantile():
     found = quantile_from_sums(torch.tensor([1.0, 2.0, 3.0, 4.0, 10.0]), 0.2, adder([1] * 5), 1e-3)
     assert 1 <= found <= 2
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
-def test_a_hundred_steps_keep_the_tail_of_the_exact_quantile_up_to_one_client(share):
-    same = 0
+def test_a_hundred_steps_keep_the_tail_of_the_exact_quantile_up_to_one_client_and_half_of_them_the_quantile(share):
+    same, errors = 0, []
     for seed in range(20):
         values, weights = hundred_clients(seed)
+        exact = weighted_quantile(values, weights, share)
         found = quantile_from_sums(values, share, adder(weights), 1e-6)
-        differ = (values >= found - 1e-6) != (values >= weighted_quantile(values, weights, share))
+        differ = (values >= found - 1e-6) != (values >= exact)
         assert differ.sum() <= 1
         same += not differ.any()
+        errors.append(abs(found - exact))
+    assert sorted(errors)[10] < 1e-6
     assert same >= 15  # docs/evidence/derivations.md, Quantile from sums: 86 % and more of many draws
 
 

@@ -31,11 +31,6 @@ def test_weights_are_float64_and_sum_to_one(weighting):
     assert weights.sum().item() == pytest.approx(1, abs=1e-14)
 
 
-def test_weightings_agree_where_all_clients_have_as_many_samples():
-    counts = torch.full((7,), 12)
-    torch.testing.assert_close(client_weights(counts, "samples"), client_weights(counts, "uniform"))
-
-
 def test_weights_by_cosines_are_those_of_a_plain_loop():
     found = cosine_attention(products(MODELS), 0.3, 4.0)
     for i, model in enumerate(MODELS):

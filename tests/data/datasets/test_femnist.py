@@ -3,9 +3,7 @@ import pytest
 import torch
 from fakes.leaf import write_femnist, write_json
 
-from pfl_lightning.data import ConsecutiveClasses, EqualSizes
 from pfl_lightning.data.datasets.femnist import FEMNIST
-from pfl_lightning.errors import PflError
 
 
 def test_images_labels_and_writers_are_read_back_exactly(tmp_path):
@@ -66,12 +64,6 @@ def test_classes_are_kept_and_counted_from_zero(three_pixels):
     assert FEMNIST(root=str(three_pixels)).num_classes == 62
 
 
-def test_missing_files_are_explained(tmp_path):
-    with pytest.raises(PflError, match=r"^data\.root: .*TalwalkarLab/leaf.*\./preprocess\.sh -s niid") as caught:
-        FEMNIST(root=str(tmp_path)).load()
-    assert "\n" not in str(caught.value)
-
-
 @pytest.fixture(scope="module")
 def real(real_data):
     return FEMNIST(root=str(real_data / "femnist")).load()
@@ -89,25 +81,3 @@ def test_real_writers_have_their_counts_and_characters_are_white_on_black(real):
     assert (train.inputs.min(), train.inputs.max()) == (0, 255)
     assert train.inputs[:, 0, 0, 0].float().mean() < 5
     assert train.inputs[:, 0, 10:18, 10:18].float().mean() > 55
-
-
-def test_real_letters_satisfy_the_allocation_of_srpfl_but_not_its_sizes(real_data):
-    # 3 of 10 clients, so 6 of 20, share a class: with 27 samples, 9 of each of 3 classes, they need 54 of it; the
-    # rarest letter, j, has 58
-    module = FEMNIST(
-        root=str(real_data / "femnist"),
-        classes=(36, 46),
-        partition=ConsecutiveClasses(3, EqualSizes(27)),
-        test_fraction=0.1,
-        val_fraction=0,
-    )
-    module.setup()
-    expected = np.zeros((20, 10))
-    for client in range(20):
-        expected[client, [client % 10, (client + 1) % 10, (client + 2) % 10]] = 9
-    train, test = (module.tables[split] for split in ("train", "test"))
-    np.testing.assert_array_equal(train.class_counts(10) + test.class_counts(10), expected)
-    given = torch.cat([table.flat[:-1] for table in (train, test)])
-    assert len(given.unique()) == len(given) == 20 * 27
-    with pytest.raises(PflError, match=r"^data\.partition\.sizes must ask for at most .*, got 1,500$"):
-        FEMNIST(root=module.root, classes=(36, 46), partition=ConsecutiveClasses(), num_clients=100).setup()

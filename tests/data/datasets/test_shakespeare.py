@@ -8,7 +8,6 @@ from fakes.leaf import write_shakespeare, write_shakespeare_json
 from pfl_lightning.data.datasets import shakespeare
 from pfl_lightning.data.datasets.leaf import leaf_files, read_leaf
 from pfl_lightning.data.datasets.shakespeare import LEAF_ALPHABET, LETTERS, Shakespeare, read_roles, windows
-from pfl_lightning.errors import PflError
 
 HEAD = "Title page\n\nTHE SONNETS\n\nby William Shakespeare\n\n  One. a\n    b\n    c\n  Two. d\n    e\n    f\n"
 PLAY = """
@@ -158,13 +157,6 @@ def test_json_is_read_in_the_alphabet_of_leaf(tmp_path):
             assert found == texts[name][first : last + 80]
 
 
-def test_missing_json_is_explained(tmp_path):
-    with pytest.raises(
-        PflError, match=r"^data\.root: no LEAF files.*data/shakespeare run 'pfl data prepare.*'\./preprocess\.sh"
-    ):
-        Shakespeare("leaf", root=str(tmp_path)).load()
-
-
 def test_archive_is_unpacked_to_the_place_of_leaf(tmp_path, monkeypatch):
     path = tmp_path / "data/raw_data/raw_data.txt"
     path.parent.mkdir(parents=True)
@@ -198,9 +190,3 @@ def test_real_json_holds_the_text_of_the_same_roles(real_data, real_roles):
         assert len(users) == 100
         for name, text in users.items():
             assert part(real_roles[name], text)
-
-
-def test_real_json_has_its_counts(real_data):
-    train, test = Shakespeare("leaf", root=str(real_data / "shakespeare")).load()
-    assert (len(train.targets), len(test.targets)) == (220_231, 47_206)
-    assert len(train.users.unique()) == len(test.users.unique()) == 100

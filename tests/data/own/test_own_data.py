@@ -330,7 +330,6 @@ def test_a_stored_run_holds_no_samples(tmp_path):
 
 
 WRONG = {
-    "clients": ({"clients": WARDS[:-1]}, "60 inputs with 59 users"),
     "no targets": ({"targets": None}, "data.targets are required with inputs, one per sample"),
     "floats": ({"clients": np.arange(N) / 2}, "clients must be whole numbers or text, got floats"),
     "objects": ({"inputs": np.array([{}] * N)}, "inputs must be numbers, all of one shape, got object of the"),
@@ -340,7 +339,6 @@ WRONG = {
     "one-hot": ({"targets": np.eye(3)[LABELS]}, "targets must have the shape [samples], one per sample, got [60, 3]"),
     "minus": ({"targets": LABELS - 1}, "labels must be classes counted from 0, fewer"),
     "one class": ({"targets": LABELS * 0}, "targets must be two classes or more, or floats"),
-    "nan": ({"inputs": np.full((N, 2), np.nan)}, "inputs must be finite numbers, got nan in sample 0"),
     "test shape": ({"test": (IMAGES[:, :5], LABELS, WARDS)}, "shape, got uint8 [3, 5, 5] and uint8 [3, 6, 5]"),
     "test kind": ({"test": (IMAGES, LABELS / 2, WARDS)}, "training and test targets must have one type: whole numbers"),
     "test targets": ({"test": (IMAGES,)}, "data.test must be inputs, targets and, if known, clients, got inputs alone"),

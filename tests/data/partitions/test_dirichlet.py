@@ -99,17 +99,6 @@ def test_impossible_draws_are_refused_on_request_and_possible_ones_are_the_same(
     assert all(map(np.array_equal, parts, same))
 
 
-@pytest.mark.parametrize(
-    ("classes", "alpha", "held"), [(CIFAR10, 0.1, 4), (CIFAR10, 0.3, 7), (CIFAR10, 0.5, 8), (CIFAR100, 0.1, 31)]
-)
-def test_the_smaller_alpha_the_fewer_classes_a_client_holds(classes, alpha, held, share_out, class_counts):
-    # from one draw of ours for 128 clients (docs/evidence/derivations.md, Dirichlet draws)
-    number, size = classes
-    labels = np.repeat(np.arange(number), size)
-    counts = [class_counts(share_out(Dirichlet(alpha), [labels], 128, seed)[0], labels, number) for seed in range(3)]
-    np.testing.assert_allclose(np.mean([(each > 0).sum(0).mean() for each in counts]), held, rtol=0.15)
-
-
 def test_every_group_has_its_part_of_every_class(share_out, class_counts):
     sizes = np.arange(400, 1400, 100)
     labels = np.repeat(np.arange(10), sizes)

@@ -38,9 +38,6 @@ def test_iid_clients_have_their_sizes_but_for_rounding_in_every_class(seed, shar
     [
         (10, 5, 5000, 1000, 50, (500, 100)),  # CIFAR-10
         (100, 20, 500, 100, 20, (500, 100)),  # CIFAR-100
-        (10, 5, 2400, 400, 50, (240, 40)),  # EMNIST balanced, first 10 classes
-        (10, 5, 4800, 800, 50, (480, 80)),  # EMNIST letters, first 10 classes
-        (10, 10, 500, 100, 100, (50, 10)),  # homogeneous
     ],
 )
 def test_class_shards_of_the_papers(classes, shards, train, test, clients_of_a_class, sizes, share_out, class_counts):

@@ -2,21 +2,19 @@
 
 from functools import partial
 
-import networkx as nx
 import numpy as np
 import pytest
 import torch
-from fakes.loops import participants, trained
-from fakes.methods import built, normed, rows, stepping, tensors
+from fakes.loops import plain_rounds
+from fakes.methods import built, distance, normed, row, rows, stepping, tensors
 from fakes.quadratics import Quadratics, built_at, network, point
-from torch import nn
+from plain_methods import PlainGossip
 
 from pfl_lightning.callbacks import StageDoubling
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.accounting import Traffic
 from pfl_lightning.methods import DPSGD, DePRL, DisPFL, FedAvg, FedRep
-from pfl_lightning.models import Network
-from pfl_lightning.server import Complete, ErdosRenyi, GraphFile, Ring
+from pfl_lightning.server import Complete, ErdosRenyi, Ring
 from pfl_lightning.system import Participation
 from pfl_lightning.system.speeds import FixedSpeeds
 
@@ -48,58 +46,24 @@ def test_on_the_complete_graph_it_is_the_method_with_a_server_and_equal_weights(
     assert logged["consensus/spectral_gap"] == pytest.approx(1)
 
 
-# Three rounds by hand
+# Three rounds
 
 
-@pytest.mark.parametrize("kind", ["DPSGD", "DePRL"])
-def test_three_rounds_on_a_path_are_those_of_a_plain_loop(kind, ragged_data, fit, tmp_path):
-    """Metropolis weights on the path 0 - 1 - ... - 5: a third for each neighbour, the rest for oneself."""
-    nx.write_edgelist(nx.path_graph(6), tmp_path / "path.txt", data=False)
-    options = {"topology": GraphFile(tmp_path / "path.txt"), "momentum": 0.0, "weight_decay": 0.0}
-    make = partial(DPSGD, epochs=2) if kind == "DPSGD" else partial(DePRL, head_epochs=3)
+@pytest.mark.parametrize(
+    ("make", "part", "options"), [(DPSGD, "all", {"epochs": 2}), (DePRL, "body", {"head_epochs": 3})]
+)
+def test_three_rounds_on_a_ring_are_those_of_a_plain_loop(make, part, options, ragged_data, fit):
     data = ragged_data(val_fraction=0.0)
-    method = built(make, data, **options)
-    start, names = tensors(method.network), {part: method.parts[part] for part in ("all", "head", "body")}
-    models, mixed = [start] * 6, names["all" if kind == "DPSGD" else "body"]
+    method = built(partial(make, topology=Ring(), **options), data, momentum=0.0, weight_decay=0.0)
+    start, mixed = tensors(method.network), method.parts[part]
+    plain = plain_rounds(PlainGossip, method, data, 3, **options)
     fit(method, data, 3, bare=True)
-    for index in range(3):
-        for client, own in participants(data, index):
-            phases = [(("all",), 2)] if kind == "DPSGD" else [(("head", 0), 3), (("body", 0), 1)]
-            for part, epochs in phases:
-                rule = {"key": (1, "train", index, *part), "moves": names[part[0]], "epochs": epochs}
-                models[client], _ = trained(method.network, models[client], own, **rule)
-        before = [dict(model) for model in models]
-        for client, model in enumerate(models):
-            neighbours = [other for other in (client - 1, client + 1) if 0 <= other < 6]
-            for name in mixed:
-                mine = (1 - len(neighbours) / 3) * before[client][name]
-                model[name] = mine + sum(before[other][name] for other in neighbours) / 3
+    for client, state in plain.states.items():
+        assert distance(state, row(method, client)) < 1e-12
     for name, stack in rows(method).items():
-        assert (stack - torch.stack([model[name] for model in models])).abs().max() < 1e-12
         assert (stack - stack.mean(0)).abs().max() > 1e-3
         expected = stack.mean(0) if name in mixed else start[name]
         torch.testing.assert_close(method.network.state_dict()[name], expected, atol=1e-12, rtol=0)
-
-
-class Product(Network):
-    """The scalar model x * body * head."""
-
-    def __init__(self, input_shape, num_classes):
-        super().__init__({"body": nn.Linear(1, 1, bias=False), "head": nn.Linear(1, 1, bias=False)})
-        for parameter in self.parameters():
-            nn.init.ones_(parameter)
-
-
-def test_the_body_takes_its_step_with_the_new_head(fit):
-    """Losses (head * body - y)^2 / 2 with y = 2, 0, 4, from 1 and 1: two steps of 0.1 on the head, one on the body."""
-    data = Quadratics([[2.0], [0.0], [4.0]])
-    method = DePRL(
-        network=Product, topology=Complete(), head_epochs=2, momentum=0.0, weight_decay=0.0, lr=0.1, eval_epochs=0
-    )
-    fit(method, data, 1, bare=True)
-    assert method.clients.stack("head.weight").flatten().tolist() == pytest.approx([1.19, 0.81, 1.57])
-    mean = (1.09639 + 0.93439 + 1.38151) / 3  # with the old head it would be (1.1 + 0.9 + 1.3) / 3
-    assert method.clients.stack("body.weight").flatten().tolist() == pytest.approx(3 * [mean], abs=1e-5)
 
 
 # Who takes part

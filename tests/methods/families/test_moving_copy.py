@@ -19,41 +19,33 @@ from pfl_lightning.models import MLP
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-def trained(make, centre=(2.0,), start=(1.0,), **options):
-    """Personal model and copy of one client with the loss |w - centre|^2 / 2 after local training."""
-    data = Quadratics([centre])
-    method = built_at(make(network=network, batch_size=len(centre), **options), data, start)
+def trained(make, **options):
+    """Personal model and copy of one client with the loss (w - 2)^2 / 2 after local training from 1."""
+    data = Quadratics([[2.0]])
+    method = built_at(make(network=network, batch_size=1, **options), data, [1.0])
     examples = data.make_round(0).examples
     after, _ = method.local_update(examples, method.received(examples.ids), (0,))
-    models = (after.under("personal").own["fc.weight"], after.own["fc.weight"])
-    return [model.item() if len(centre) == 1 else model.flatten().tolist() for model in models]
+    return [after.under("personal").own["fc.weight"].item(), after.own["fc.weight"].item()]
 
 
-# by hand: theta = 1 - .2 (-1 + .1 tanh(10) - .5) = 1.28 and w = 1 - .4 * .5 (1 - 1.28) = 1.056, and so on
+# by hand, of FedMac: theta = 1 - .2 (-1 + .1 tanh(10) - .5) = 1.28 and w = 1 - .4 * .5 (1 - 1.28) = 1.056, and so on;
+# of pFedMe: two steps theta = theta - .01 (theta - 2 + 15 (theta - w)), then w = w - .005 * 15 (w - theta)
+PENALISED = partial(FedMac, correlation=0.5, copy_lr=0.4, lr=0.2, sparsity=Sparsity(weight=0.1, smoothing=0.1))
+TWO_STEPS = partial(PFedMe, lr=0.01, inner_steps=2)
+
+
 @pytest.mark.parametrize(
-    ("steps", "theta", "w"), [(1, 1.28, 1.056), (2, 1.5096000001, 1.14672), (3, 1.7023520001, 1.2578464)]
+    ("make", "epochs", "theta", "w"),
+    [
+        (PENALISED, 1, 1.28, 1.056),
+        (PENALISED, 2, 1.5096000001, 1.14672),
+        (PENALISED, 3, 1.7023520001, 1.2578464),
+        (TWO_STEPS, 1, 1.0184, 1.00138),
+        (TWO_STEPS, 2, 1.03176392, 1.003658794),
+    ],
 )
-def test_steps_of_fedmac_have_their_closed_form(steps, theta, w):
-    sparsity = Sparsity(weight=0.1, smoothing=0.1)
-    found = trained(FedMac, correlation=0.5, copy_lr=0.4, lr=0.2, sparsity=sparsity, epochs=steps)
-    assert found == pytest.approx([theta, w], abs=2e-10)
-
-
-# by hand: two steps of theta = theta - .2 (theta - centre - .5 w), then w = w - .4 * .5 (w - theta)
-@pytest.mark.parametrize(
-    ("centre", "theta", "w"),
-    [([2.0, 0.0], [1.546, -0.818], [1.1572, -0.9476]), ([0.0, -3.0], [0.818, -1.91], [0.9476, -1.262])],
-)
-def test_steps_of_fedmac_in_two_dimensions_have_their_closed_form(centre, theta, w):
-    found = trained(FedMac, centre, [1.0, -1.0], correlation=0.5, copy_lr=0.4, lr=0.2, epochs=2)
-    assert [*found[0], *found[1]] == pytest.approx([*theta, *w], abs=1e-12)
-
-
-# by hand: two steps theta = theta - .01 (theta - 2 + 15 (theta - w)), then w = w - .005 * 15 (w - theta)
-@pytest.mark.parametrize(("steps", "theta", "w"), [(1, 1.0184, 1.00138), (2, 1.03176392, 1.003658794)])
-def test_steps_of_pfedme_have_their_closed_form(steps, theta, w):
-    found = trained(PFedMe, lr=0.01, inner_steps=2, epochs=steps)
-    assert found == pytest.approx([theta, w], abs=1e-12)
+def test_steps_have_their_closed_form(make, epochs, theta, w):
+    assert trained(make, epochs=epochs) == pytest.approx([theta, w], abs=2e-10)
 
 
 @pytest.mark.parametrize(("curvature", "correlation"), [(1.0, 0.5), (2.0, 0.5), (4.0, 3.0), (1.0, 1.0), (1.0, 2.0)])
@@ -96,7 +88,8 @@ def test_many_inner_steps_find_the_optimum_and_the_copy_follows_its_gradient(mak
     assert (1 - w) / rates["copy_lr"] == pytest.approx(gradient, abs=1e-10)
 
 
-# by hand, after two steps of each client: w_1 = (1.1572, -.9476), w_2 = (.9476, -1.262)
+# by hand, after two steps theta = theta - .2 (theta - centre - .5 w), w = w - .4 * .5 (w - theta) of each client:
+# w_1 = (1.1572, -.9476), w_2 = (.9476, -1.262)
 @pytest.mark.parametrize(
     ("beta", "after"), [(1.0, (1.0524, -1.1048)), (2.0, (1.1048, -1.2096)), (0.5, (1.0262, -1.0524))]
 )
