@@ -129,16 +129,12 @@ class Curve:
         """Whether the runs have logged the training loss of every round up to the last evaluation."""
         return all(run.logged[LOSS].reindex(range(1, run.rounds[-1] + 1)).notna().all() for run in self.runs)
 
-    @cached_property
-    def rounds_to_convergence(self) -> Floats:
-        """The round at which the training loss has converged, nan for never, ``[seeds]``."""
+    def convergence(self, communication_time: float) -> tuple[Floats, Floats]:
+        """The round, and simulated seconds, at which the training loss has converged, nan for never, ``[seeds]``."""
         rounds = [converged_round(run.logged[LOSS].dropna().to_numpy()) for run in self.runs]
-        return np.array(rounds, dtype=float)  # None becomes nan
-
-    def seconds_to_convergence(self, communication_time: float) -> Floats:
-        """Simulated seconds until ``rounds_to_convergence``, nan for never, ``[seeds]``."""
-        ends = zip(self.runs, self.rounds_to_convergence, strict=True)
-        return np.array([run.seconds(communication_time).get(last, np.nan) for run, last in ends])
+        seconds = [run.seconds(communication_time) for run in self.runs]
+        ends = [values.get(last, np.nan) for values, last in zip(seconds, rounds, strict=True)]
+        return np.array(rounds, dtype=float), np.array(ends)  # None becomes nan
 
     def _named(self, name: str) -> str:
         run = self.runs[0]

@@ -203,12 +203,13 @@ def convergence_table(curves: Curves, communication_times: Sequence[float]) -> T
     rows: Rows = []
     cells = []
     for curve in curves:
-        last = curve.rounds_to_convergence
+        last, _ = curve.convergence(0)
         row: Row = {"method": curve.label, "round": float(last.mean())}
         reached = {"reached": int(np.isfinite(last).sum()), "seeds": len(last)}
         line = [curve.label, _if_reached(reached, f"{last.mean():.4g}")]
         for time in communication_times:
-            seconds = float(curve.seconds_to_convergence(time).mean())
+            _, spent = curve.convergence(time)
+            seconds = float(spent.mean())
             rows.append({**row, "communication_time": time, "seconds": seconds, **reached})
             line.append(_if_reached(reached, _seconds(seconds)))
         cells.append(line)

@@ -101,7 +101,7 @@ def consensus(curve: Curve) -> float:
 
 def convergence(curve: Curve, latency: float) -> float:
     """Simulated seconds until the training loss has converged; nan for never."""
-    return float(curve.seconds_to_convergence(latency)[0])
+    return float(curve.convergence(latency)[1][0])
 
 
 def seconds_to(curve: Curve, accuracy: float, latency: float) -> float:
