@@ -1,6 +1,7 @@
 """The exception that the command line shows as a single clear line, what shortens others, and warnings to ignore."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 
 NOISE = (  # warnings of Lightning and torch about themselves
     r".*isinstance\(treespec, LeafSpec\).*",
@@ -51,3 +52,11 @@ def printable(text: str) -> str:
         'runs/\\x1b[31mred'
     """
     return "".join(letter if letter.isprintable() or letter in "\n\t" else ascii(letter)[1:-1] for letter in text)
+
+
+def nearest(name: str, names: Iterable[str], cutoff: float = 0.5) -> str:
+    """A question for the name that is part of a wrong one, or most like it, in any case; empty if none is."""
+    by_lower_case = {choice.lower(): choice for choice in names}
+    parts = [lower for lower in by_lower_case if lower in name.lower().split("_")]
+    matches = parts or get_close_matches(name.lower(), by_lower_case, n=1, cutoff=cutoff)
+    return f"; did you mean {by_lower_case[matches[0]]}?" if matches else ""

@@ -73,27 +73,26 @@ def unserializable_keys(settings: Any, *path: str) -> Iterator[tuple[str, ...]]:
 
 def changed_arguments(instance: Any) -> dict[str, Any] | None:
     """The constructor arguments of an object that differ from their defaults; None if it does not keep them."""
-    kind: type = type(instance)
     arguments = getattr(instance, "init_args", None)
-    if isinstance(arguments, dict):
-        names = [parameter.name for parameter in _parameters(kind)]
-    else:
-        try:
-            parameters = signature(kind).parameters.values()
-        except (TypeError, ValueError):  # of a class in C
-            return None
-        names = [parameter.name for parameter in parameters]
-        if any(parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD) for parameter in parameters):
-            return None
-        if not all(hasattr(instance, name) for name in names):
-            return None
-        arguments = {name: getattr(instance, name) for name in names}
-    defaults = default_arguments(kind)
-    return {
-        name: arguments[name]
-        for name in names
-        if name in arguments and not _is_default(arguments[name], defaults.get(name, instance))
-    }
+    if not isinstance(arguments, dict):
+        arguments = _arguments_in_attributes(instance)
+    if arguments is None:
+        return None
+    defaults = default_arguments(type(instance))
+    return {name: value for name, value in arguments.items() if not _is_default(value, defaults.get(name, instance))}
+
+
+def _arguments_in_attributes(instance: Any) -> dict[str, Any] | None:
+    """The constructor arguments that an object has as attributes of the same names; None if it lacks one."""
+    try:
+        parameters = signature(type(instance)).parameters
+    except (TypeError, ValueError):  # of a class in C
+        return None
+    kinds = {parameter.kind for parameter in parameters.values()}
+    passes_on = kinds & {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
+    if passes_on or not all(hasattr(instance, name) for name in parameters):
+        return None
+    return {name: getattr(instance, name) for name in parameters}
 
 
 def _is_default(value: Any, default: Any) -> bool:
@@ -115,13 +114,9 @@ def clone(instance: Object, **changes: Any) -> Object:
 
 def default_arguments(kind: type) -> dict[str, Any]:
     """The defaults of a class's arguments, with those that it passes on to its bases."""
-    return {parameter.name: parameter.default for parameter in reversed(_parameters(kind))}
-
-
-def _parameters(kind: type) -> list[Parameter]:
-    """The parameters of the constructors of a class and its bases, its own ones first."""
-    constructors = [vars(base)["__init__"] for base in kind.__mro__ if "__init__" in vars(base)]
-    return [parameter for init in constructors for parameter in signature(init).parameters.values()]
+    constructors = [vars(base)["__init__"] for base in reversed(kind.__mro__) if "__init__" in vars(base)]
+    parameters = [parameter for init in constructors for parameter in signature(init).parameters.values()]
+    return {parameter.name: parameter.default for parameter in parameters}
 
 
 def constructor_arguments(kind: type) -> dict[str, Any]:

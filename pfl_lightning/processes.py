@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pfl_lightning.errors import PflError
+from pfl_lightning.errors import PflError, SettingsError
 from pfl_lightning.tree import Tree
 
 Value = TypeVar("Value")
@@ -138,11 +138,11 @@ def check_port() -> None:
     """Refuse a port of the environment at which processes cannot meet.
 
     Raises:
-        PflError: If it is none.
+        SettingsError: If it is none.
     """
     port = os.environ.get("MASTER_PORT", "1")
     if not (port.isdecimal() and 1 <= int(port) <= LARGEST_PORT):
-        raise PflError(f"MASTER_PORT: {port} is not possible; allowed: 1 to {LARGEST_PORT}")
+        raise SettingsError(f"MASTER_PORT: {port} is not possible; allowed: 1 to {LARGEST_PORT}")
 
 
 def meet_here() -> object:

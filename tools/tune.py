@@ -19,15 +19,14 @@ from bare_trainer import bare_trainer
 from benchmarks.device import finish, forget_peak, peak_mebibytes
 from benchmarks.report import markdown
 from benchmarks.timing import in_turns
-from lightning.pytorch.cli import LightningArgumentParser
 
 from pfl_lightning.bounds import PositiveInt
-from pfl_lightning.cli.fit import SettingsCLI
 from pfl_lightning.cli.running import run
 from pfl_lightning.client import BackendName
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method
+from pfl_lightning.runs.run_settings import make_parts, parse_words, run_parser
 
 CHUNK_SIZES = (1, 2, 5, 10, 20, 50, 100)
 CLOSE = 1.05  # seconds up to so many times the best ones are as good
@@ -67,30 +66,28 @@ class Trial:
     reason: str | None = None
 
 
-class TuneCLI(SettingsCLI):
-    """Reads the settings of a run, and measures its rounds instead of running it."""
+def tune_command(words: list[str]) -> None:
+    """Read the settings of a run, and measure its rounds instead of running it.
 
-    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Add the tool's own options."""
-        super().add_arguments_to_parser(parser)
-        parser.add_argument("--repeats", type=PositiveInt, default=5, help="Measured rounds of each choice.")
-        parser.add_argument("--threads", type=PositiveInt | None, default=None, help="Threads that torch may use.")
-
-    def instantiate_classes(self) -> None:
-        """Make the data, and measure."""
-        config = self.config
-        torch.set_num_threads(config.threads or torch.get_num_threads())
-        settings = config.model.init_args
-        current = Choice(settings.get("backend", "auto"), settings.get("chunk_size"))
-        made = self.parser.instantiate(config)
-        data = made.data
-        data.setup("fit")
-        pretrained = data.pretrained()  # once: reading them may take seconds
-        data.pretrained = lambda: pretrained
-        rounds = Rounds(partial(with_choice, made.model), data, {name: config.trainer[name] for name in AS_BY_USER})
-        trials = tune(rounds.take, choices(rounds.cohort, current), config.repeats)
-        print(table(trials))
-        print(advice(trials, current))
+    Args:
+        words: Options of ``pfl fit``, and those of the tool.
+    """
+    parser = run_parser()
+    parser.add_argument("--repeats", type=PositiveInt, default=5)
+    parser.add_argument("--threads", type=PositiveInt | None, default=None)
+    parsed = parse_words(parser, words)
+    repeats = parsed.pop("repeats")
+    torch.set_num_threads(parsed.pop("threads") or torch.get_num_threads())
+    parts = make_parts(parser, parsed)
+    current = Choice(parts.method.backend, parts.method.chunk_size)
+    data: Any = parts.data
+    data.setup("fit")
+    pretrained = data.pretrained()  # once: reading them may take seconds
+    data.pretrained = lambda: pretrained
+    rounds = Rounds(partial(with_choice, parts.method), data, {name: parts.trainer[name] for name in AS_BY_USER})
+    trials = tune(rounds.take, choices(rounds.cohort, current), repeats)
+    print(table(trials))
+    print(advice(trials, current))
 
 
 def with_choice(method: Method, choice: Choice) -> Method:
@@ -229,4 +226,4 @@ def advice(trials: dict[Choice, Trial], current: Choice) -> str:
 
 
 if __name__ == "__main__":
-    run(TuneCLI, sys.argv[1:])
+    run(tune_command, sys.argv[1:])

@@ -3,15 +3,13 @@
 import re
 from pathlib import Path
 
-from lightning.pytorch.cli import LightningArgumentParser
-
 from pfl_lightning.callbacks.figures import graph_figure
 from pfl_lightning.cli.console import CONSOLE, show
-from pfl_lightning.cli.fit import SettingsCLI
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.data.reading import loading_status
 from pfl_lightning.errors import PflError, SettingsError, one_line
 from pfl_lightning.report import partition_figure, partition_table, save_figure
+from pfl_lightning.runs.run_settings import make_parts, parse_words, run_parser
 from pfl_lightning.settings.parser import SettingsParser
 
 USAGE = """usage: pfl data prepare NAME --root DIR [options of the data set]
@@ -41,7 +39,7 @@ def data_command(args: list[str]) -> None:
     elif command == "prepare":
         prepare(args[1:])
     elif command == "describe":
-        DescribeCLI(args[1:])
+        describe(args[1:])
     else:
         what = f"{command} is not possible" if command else "a subcommand is missing"
         raise SettingsError(f"data: {what}; allowed: prepare, describe")
@@ -80,31 +78,31 @@ def prepare(args: list[str]) -> None:
     show(f"{name} in '{getattr(data, data.files_option)}': {counts}; {shape}, {goal}")
 
 
-class DescribeCLI(SettingsCLI):
-    """Reads the settings of a run, and shows its clients instead of training."""
+def describe(args: list[str]) -> None:
+    """Show the clients of a run, and the graph of a method without a server.
 
-    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Add the file for the figure."""
-        super().add_arguments_to_parser(parser)
-        parser.add_argument(
-            "--figure", type=str, default="partition.png", help="File for the figure; its extension chooses the format."
-        )
+    Args:
+        args: Options of ``pfl fit``, and ``--figure``; its extension chooses the format.
 
-    def instantiate_classes(self) -> None:
-        """Build the data and the method's options, and describe the clients."""
-        path = Path(self.config.figure).expanduser()
-        objects = self.parser.instantiate(self.config)
-        data = objects.data
-        data.setup()
-        counts = data.class_counts()
-        figures = {path: partition_figure(counts, type(data).__name__)}
-        if not data.new_clients and (graph := graph_figure(objects.model, data)):
-            figures[path.with_stem(f"{path.stem}_topology")] = graph
-        CONSOLE.print(partition_table(counts), soft_wrap=False)
-        for place, figure in figures.items():
-            try:
-                place.parent.mkdir(parents=True, exist_ok=True)
-                save_figure(figure, place, dpi=150)
-            except (OSError, ValueError) as error:
-                raise PflError(f"figure: {place} is not possible ({one_line(error)}); allowed: a file") from error
-            show(f"Figure: {place}")
+    Raises:
+        PflError: If they are wrong, or the data cannot be loaded or split.
+    """
+    parser = run_parser()
+    parser.add_argument("--figure", type=str, default="partition.png")
+    parsed = parse_words(parser, args)
+    path = Path(parsed.pop("figure")).expanduser()
+    parts = make_parts(parser, parsed)
+    data = parts.data
+    data.setup()
+    counts = data.class_counts()
+    figures = {path: partition_figure(counts, type(data).__name__)}
+    if not data.new_clients and (graph := graph_figure(parts.method, data)):
+        figures[path.with_stem(f"{path.stem}_topology")] = graph
+    CONSOLE.print(partition_table(counts), soft_wrap=False)
+    for place, figure in figures.items():
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            save_figure(figure, place, dpi=150)
+        except (OSError, ValueError) as error:
+            raise PflError(f"figure: {place} is not possible ({one_line(error)}); allowed: a file") from error
+        show(f"Figure: {place}")

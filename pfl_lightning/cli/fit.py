@@ -10,37 +10,41 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 import pfl_lightning
 from pfl_lightning import processes
+from pfl_lightning.callbacks import RunSummary
 from pfl_lightning.cli.main import help_text
 from pfl_lightning.data import FederatedDataModule
-from pfl_lightning.errors import PflError, SettingsError
+from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method
 from pfl_lightning.runs.resume import Resume, find_resume, runs_folder, settings_along
-from pfl_lightning.runs.run_settings import add_run_settings, parts_of, plain_settings, without_aliases
-from pfl_lightning.runs.session import Command, Session
+from pfl_lightning.runs.run_settings import add_run_settings, make_parts, parse_words, plain_settings
+from pfl_lightning.runs.run_setup import Command
+from pfl_lightning.runs.session import Session
 from pfl_lightning.runs.trainer_options import refuse_several_processes
-from pfl_lightning.settings.parser import SettingsParser, strict_parsing
-from pfl_lightning.settings.shipped_files import check_seed
+from pfl_lightning.settings.parser import SettingsParser
 
 
 class RunParser(SettingsParser, LightningArgumentParser):
-    """The parser of the settings of a run."""
+    """The parser of the settings of a run, for Lightning's command line."""
 
 
-class SettingsCLI(LightningCLI):
-    """Reads the settings of a run from files and options, and builds nothing.
+class RunCLI(LightningCLI):
+    """Makes a session of YAML files and options, which trains, or evaluates a run again.
 
     Args:
-        words: The files and options.
-        usage: How the command is used, in a line.
+        command: ``fit``, ``validate`` or ``test``.
+        words: The words after it.
     """
 
-    @strict_parsing()
-    def __init__(self, words: list[str], **usage: str) -> None:
+    def __init__(self, command: Command, words: list[str]) -> None:
+        self.command = command
+        self.resume: Resume | None = None
+        self.is_in_program = sys.argv[1:] != [command, *words]  # which other processes would not run
+        usage = help_text(command).partition("\n")[0].removeprefix("usage: ")
         super().__init__(
             Method,
             FederatedDataModule,
             parser_class=RunParser,
-            parser_kwargs={"version": pfl_lightning.__version__, **usage},
+            parser_kwargs={"version": pfl_lightning.__version__, "usage": usage},
             auto_configure_optimizers=False,
             load_from_checkpoint_support=False,
             save_config_callback=None,
@@ -55,46 +59,12 @@ class SettingsCLI(LightningCLI):
     def add_core_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add what is no setting of a run."""
         parser.add_argument("-v", "--verbose", action="store_true", help="Say at the end how each layer was trained.")
-
-    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Parse arguments, of which one would be lost: the data set's seed is that of ``seed_everything``."""
-        words = ["--help" if word == "--help.all" else word for word in without_aliases(args)]
-        self.config = parser.parse_args(words)
-        check_seed(words, self.config.get("config") or (), self.config.seed_everything)
-        self.verbose = self.config.pop("verbose")
-
-    def before_instantiate_classes(self) -> None:
-        """Check the settings."""
-        self.settings = plain_settings(self.parser, self.config)
-
-    def instantiate_classes(self) -> None:
-        """Build nothing."""
-
-
-class RunCLI(SettingsCLI):
-    """Makes a session of YAML files and options, which trains, or evaluates a run again.
-
-    Args:
-        command: ``fit``, ``validate`` or ``test``.
-        words: The words after it.
-    """
-
-    resume: Resume | None = None
-
-    def __init__(self, command: Command, words: list[str]) -> None:
-        self.command = command
-        self.is_in_program = sys.argv[1:] != [command, *words]  # which other processes would not run
-        super().__init__(words, usage=help_text(command).partition("\n")[0].removeprefix("usage: "))
-
-    def add_core_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Add the checkpoint, which is no setting of a run either."""
-        super().add_core_arguments_to_parser(parser)
         help_line = "The run to continue or evaluate: last, or its folder or a checkpoint."
         parser.add_argument("--ckpt_path", type=str | None, default=None, help=help_line)
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse arguments, of which the first may be a run."""
-        super().parse_arguments(parser, self._with_run(args))
+        self.config = parse_words(parser, self._with_run(args))
 
     def _with_run(self, words: list[str]) -> list[str]:
         """The words of ``pfl test RUN`` with the run's settings in its place, before the options that change them."""
@@ -106,36 +76,21 @@ class RunCLI(SettingsCLI):
         self.resume = find_resume(run, Path())
         return [f"--config={json.dumps(settings_along(self.resume))}", *options]
 
-    def before_instantiate_classes(self) -> None:
-        """Check the settings and find the checkpoint before anything is built."""
+    def instantiate_classes(self) -> None:
+        """Find the checkpoint, and make the parts of the run, and a session of them."""
+        verbose = self.config.pop("verbose")
         checkpoint = self.config.pop("ckpt_path")
-        super().before_instantiate_classes()
+        settings = plain_settings(self.parser, self.config)
         if self.resume is None and checkpoint is not None:
-            self.resume = find_resume(checkpoint, runs_folder(self.settings))
+            self.resume = find_resume(checkpoint, runs_folder(settings))
         if self.resume is None and self.command != "fit":
             raise PflError(f"pfl {self.command}: a run is missing; allowed: its folder, or a checkpoint of it")
-        self.config.trainer.logger = False  # it is made when the run has a folder
-
-    def instantiate_classes(self) -> None:
-        """Make the parts of the run, and a session of them."""
         if self.is_in_program:
-            refuse_several_processes(self.settings, self.command)
-        parts = parts_of(self.parser.instantiate(self.config), self.settings)
-        self.session = Session(self.command, parts, self.resume, speaks=True, verbose=self.verbose)
+            refuse_several_processes(settings, self.command)
+        parts = make_parts(self.parser, self.config, settings)
+        self.session = Session(self.command, parts, self.resume, RunSummary(verbose))
         if self.session.trainer.world_size > 1:
-            try:
-                processes.check_port()
-            except PflError as error:
-                raise SettingsError(str(error)) from error
-
-
-def settings_of(words: list[str]) -> dict[str, Any]:
-    """All settings of the options of ``pfl fit``, as plain values.
-
-    Raises:
-        PflError: If they are wrong.
-    """
-    return SettingsCLI(words).settings
+            processes.check_port()
 
 
 def run_command(command: Command, words: list[str]) -> None:

@@ -5,14 +5,13 @@ Imports no library, so that such answers are quick.
 
 import sys
 from collections.abc import Callable
-from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pfl_lightning import __version__
-from pfl_lightning.errors import PflError
+from pfl_lightning.errors import PflError, nearest
 
 HELP = """usage: pfl COMMAND [options]
 
@@ -31,28 +30,31 @@ examples:
 pfl COMMAND --help says more about a command, pfl --version prints the version."""
 
 
-class Subcommand(NamedTuple):
-    """What a command does, in a line, and where its function is."""
-
-    line: str
-    module: str
-    function: str
-
-    def load(self) -> Any:
-        """Import the function."""
-        return getattr(import_module(f"{__package__}.{self.module}"), self.function)
-
-
-COMMANDS = {
-    "fit": Subcommand("train a method on a data set, or resume a run", "fit", "fit_command"),
-    "validate": Subcommand("evaluate a run again on its validation samples", "fit", "validate_command"),
-    "test": Subcommand("evaluate a run again on its test samples", "fit", "test_command"),
-    "compare": Subcommand("tables and figures of several runs", "compare", "compare_command"),
-    "data": Subcommand("download a data set, or show which client holds what", "data", "data_command"),
-    "export": Subcommand("write the model of one client to a file", "export", "export_command"),
-    "list": Subcommand("the methods, data sets, networks and so on that there are", "listing", "list_command"),
-    "sweep": Subcommand("many runs: methods, values and seeds, or a search", "sweep", "sweep_command"),
+COMMANDS = {  # the module of each command, which has its function, and what it does
+    "fit": ("fit", "train a method on a data set, or resume a run"),
+    "validate": ("fit", "evaluate a run again on its validation samples"),
+    "test": ("fit", "evaluate a run again on its test samples"),
+    "compare": ("compare", "tables and figures of several runs"),
+    "data": ("data", "download a data set, or show which client holds what"),
+    "export": ("export", "write the model of one client to a file"),
+    "list": ("listing", "the methods, data sets, networks and so on that there are"),
+    "sweep": ("sweep", "many runs: methods, values and seeds, or a search"),
 }
+
+
+def load(command: str) -> Any:
+    """Import the function of a command.
+
+    Raises:
+        PflError: If there is no such command.
+    """
+    if command not in COMMANDS:
+        allowed = f"allowed: {', '.join(COMMANDS)}"
+        if command.startswith("-"):
+            raise PflError(f"{command}: the command before it is missing; {allowed}")
+        raise PflError(f"{command}: no such command{nearest(command, COMMANDS) or f'; {allowed}'}")
+    module, _ = COMMANDS[command]
+    return getattr(import_module(f"{__package__}.{module}"), f"{command}_command")
 
 
 def main(args: list[str] | None = None) -> None:
@@ -75,7 +77,7 @@ def prepare(args: list[str] | None = None) -> Callable[[], None]:
         return partial(answer, words)
     from pfl_lightning.cli.running import run
 
-    return partial(run, COMMANDS[command].load(), [*map(str, words[1:])])
+    return partial(run, load(command), [*map(str, words[1:])])
 
 
 def answer(words: list[str]) -> None:
@@ -92,14 +94,11 @@ def answer(words: list[str]) -> None:
     elif not command:
         sys.stderr.write(f"{overview()}\n")
         raise SystemExit(2)
-    elif command not in COMMANDS:
-        sys.stderr.write(f"pfl: error: {_no_command(command)}\n")
-        raise SystemExit(2)
-    elif asks_for_help(words):
+    elif command in COMMANDS and asks_for_help(words):
         sys.stdout.write(help_text(command))
     else:
         try:
-            COMMANDS[command].load()(words[1:])
+            load(command)(words[1:])
         except PflError as error:
             sys.stderr.write(f"pfl: error: {error}\n")
             raise SystemExit(2) from None
@@ -107,7 +106,7 @@ def answer(words: list[str]) -> None:
 
 def overview() -> str:
     """What ``pfl --help`` says."""
-    return HELP.format("\n".join(f"  {name:<12}{command.line}" for name, command in COMMANDS.items()))
+    return HELP.format("\n".join(f"  {name:<12}{line}" for name, (_, line) in COMMANDS.items()))
 
 
 def help_text(command: str) -> str:
@@ -122,12 +121,3 @@ def asks_for_help(words: list[str]) -> bool:
     """Whether a command line asks for the short help of a command, and not for that of what follows ``--``."""
     options = words[1 : words.index("--")] if "--" in words else words[1:]
     return bool(help_text(words[0])) and bool({"-h", "--help"} & {*options})
-
-
-def _no_command(word: str) -> str:
-    """What is wrong with the first word of a command line that is no command."""
-    allowed = f"allowed: {', '.join(COMMANDS)}"
-    if word.startswith("-"):
-        return f"{word}: the command before it is missing; {allowed}"
-    matches = get_close_matches(word, COMMANDS, n=1, cutoff=0.5)
-    return f"{word}: no such command{f'; did you mean {matches[0]}?' if matches else f'; {allowed}'}"

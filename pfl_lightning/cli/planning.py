@@ -10,12 +10,12 @@ from urllib.parse import quote
 
 from yaml import YAMLError
 
-from pfl_lightning.cli.fit import settings_of
 from pfl_lightning.errors import PflError
-from pfl_lightning.runs.resume import Resume, find_resume, refuse_changes
+from pfl_lightning.runs.resume import Resume, changes_on_resume, find_resume
+from pfl_lightning.runs.run_settings import settings_of
 from pfl_lightning.settings.parser import load_settings
 from pfl_lightning.settings.shipped_files import CONFIG_FLAGS
-from pfl_lightning.settings.values import SAME_NUMBERS, Settings, changes, flat, named_callbacks, outermost
+from pfl_lightning.settings.values import LOGGED, SAME_NUMBERS, Settings, changes, flat, named_callbacks, outermost
 
 # set by the sweep itself; the seed of the data set follows the other
 OWN = ("--seed_everything", "--data.seed", "--data.init_args.seed", "--trainer.default_root_dir", "--ckpt_path")
@@ -37,9 +37,10 @@ class PlannedRun(NamedTuple):
     def resume(self) -> Resume | None:
         """Its newest checkpoint, if there is one; a PflError if that has other settings."""
         resume = self._newest()
-        for line in refuse_changes(resume, self.settings) if resume else ():
-            if not line.startswith(SAME_NUMBERS):
-                raise PflError(f"{line}; {KEEP}")
+        changed = changes_on_resume(resume, self.settings) if resume else {}
+        for key, (before, now) in changed.items():
+            if key not in SAME_NUMBERS:
+                raise PflError(f"{key}: {before} in the checkpoint, {now} now; {KEEP}")
         return resume
 
     def refuse_too_late(self, finished: Resume) -> None:
@@ -64,10 +65,10 @@ class PlannedRun(NamedTuple):
 
 def observed(settings: Settings, rounds: int) -> dict[str, Any]:
     """The flat settings by which a run of some rounds is evaluated and logged, whatever it trains."""
-    trainer = {key: settings["trainer"].get(key) for key in ("val_check_interval", "callbacks")}
-    trainer["callbacks"] = dict(named_callbacks(trainer["callbacks"]))
-    parts = {"percentile_errors": settings.get("percentile_errors"), "trainer": {**trainer, "max_steps": rounds}}
-    return dict(flat(parts))
+    trainer = settings["trainer"]
+    callbacks = dict(named_callbacks(trainer.get("callbacks")))
+    observing = {"val_check_interval": trainer.get("val_check_interval"), "callbacks": callbacks, "max_steps": rounds}
+    return dict(flat({"trainer": observing, **{section: settings.get(section) for section in LOGGED}}))
 
 
 def has_begun(folder: Path) -> bool:

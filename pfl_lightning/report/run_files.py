@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.score_kind import ACCURACY, SCORE_KINDS, ScoreKind
-from pfl_lightning.settings.values import SAME_NUMBERS, changes, class_name, flat, named_callbacks
+from pfl_lightning.settings.values import AFTER_TRAINING, SAME_NUMBERS, changes, class_name, flat, named_callbacks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,10 +40,10 @@ LOSS = "train/loss"
 COMPUTE = "time/compute"
 TOTAL = "time/total"
 TRAINER = ("max_steps", "val_check_interval", "precision")  # the trainer's other options make no other curve
-# new clients come after training, and the communication time is applied afterwards, unless it decides who uploads when
+# the communication time is applied afterwards, unless it decides who uploads when
 COMMUNICATION_TIME = "data.communication_time"
 WITHOUT_ROUNDS = "Asynchronous"
-NO_MATTER = {*SAME_NUMBERS, COMMUNICATION_TIME, "data.new_clients", "data.new_samples", "data.new_head_epochs"}
+NO_MATTER = {*SAME_NUMBERS, *AFTER_TRAINING, COMMUNICATION_TIME}
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

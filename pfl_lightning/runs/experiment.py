@@ -22,9 +22,11 @@ from pfl_lightning.runs.run_settings import (
     complete_settings,
     make_parts,
     parse_words,
+    run_parser,
 )
 from pfl_lightning.runs.session import Session, without_chatter
 from pfl_lightning.runs.trainer_options import refuse_several_processes
+from pfl_lightning.settings.parser import strict_parsing
 from pfl_lightning.settings.values import flat
 
 
@@ -77,14 +79,17 @@ class Experiment:
         self.method = method
         self.data = data
         self.callbacks = callbacks
-        self.checkpoint = checkpoint or RoundCheckpoint()
-        self.percentile_errors = percentile_errors or PercentileErrors()
+        self.of_sections = {
+            "checkpoint": checkpoint or RoundCheckpoint(),
+            "percentile_errors": percentile_errors or PercentileErrors(),
+        }
         self.trainer = {"enable_progress_bar": False, **trainer}
         self.trainer |= {"max_steps": rounds, "default_root_dir": fspath(folder)}
         self.seed = seed
         self._settings: dict[str, Any] | None = None
 
     @classmethod
+    @strict_parsing()
     def from_settings(cls, *words: str) -> "Experiment":
         """The experiment of settings files and options.
 
@@ -96,7 +101,9 @@ class Experiment:
             PflError: If they are wrong.
         """
         options = [word if word.startswith("-") else f"--config={word}" for word in words]
-        parts = make_parts(parse_words(["--trainer.enable_progress_bar=false", *options]))
+        parser = run_parser()
+        parsed = parse_words(parser, ["--trainer.enable_progress_bar=false", *options])
+        parts = make_parts(parser, parsed)
         trainer = dict(parts.trainer)
         experiment = cls(
             parts.method,
@@ -105,8 +112,7 @@ class Experiment:
             seed=parts.settings["seed_everything"],
             callbacks=parts.callbacks,
             folder=trainer.pop("default_root_dir"),
-            checkpoint=parts.checkpoint,
-            percentile_errors=parts.percentile_errors,
+            **parts.of_sections,
             **trainer,
         )
         experiment._settings = parts.settings
@@ -127,8 +133,7 @@ class Experiment:
             "model": to_settings(self.method),
             "data": to_settings(self.data),
             "trainer": {**to_settings(self.trainer), "callbacks": callbacks or None},
-            "checkpoint": to_settings(changed_arguments(self.checkpoint)),
-            "percentile_errors": to_settings(changed_arguments(self.percentile_errors)),
+            **{name: to_settings(changed_arguments(callback)) for name, callback in self.of_sections.items()},
         }
         settings = complete_settings(changed)
         parsed = dict(flat(settings))
@@ -159,10 +164,11 @@ class Experiment:
                 session.run()
             except Stopped:
                 raise KeyboardInterrupt("the round is saved; fit(resume=True) continues") from None
-        if parts.checkpoint.interrupted:
+        if parts.of_sections["checkpoint"].interrupted:
             raise KeyboardInterrupt("the run is complete and saved")
-        assert session.run_folder is not None, "a run that has ended has a folder"
-        return Run(session.run_folder, self.method, self.data)
+        folder = session.run_setup.run_folder
+        assert folder is not None, "a run that has ended has a folder"
+        return Run(folder, self.method, self.data)
 
     def _fresh_parts(self, settings: dict[str, Any]) -> RunParts:
         """What a run is made of, with objects that nothing was done with."""
@@ -171,8 +177,7 @@ class Experiment:
             clone(self.method),
             clone(self.data, seed=self.seed),
             [clone(callback) if _is_ours(callback) else callback for callback in self.callbacks],
-            clone(self.checkpoint),
-            clone(self.percentile_errors),
+            {name: clone(callback) for name, callback in self.of_sections.items()},
             {**TRAINER_DEFAULTS, **self.trainer},
         )
 

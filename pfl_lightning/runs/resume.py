@@ -3,7 +3,7 @@
 import os
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,10 +22,7 @@ from pfl_lightning.objects import default_arguments, import_object, public_path,
 from pfl_lightning.runs.folders import versions
 from pfl_lightning.settings.parser import CheckpointParser, strict_parsing
 from pfl_lightning.settings.registry import options_of
-from pfl_lightning.settings.values import Settings, changes, flat, named_callbacks, outermost
-
-# settings whose keys end so may change when a run resumes
-MAY_CHANGE = ("lr", "root", "data.file", "chunk_size", "new_clients", "new_samples", "new_head_epochs")
+from pfl_lightning.settings.values import LOGGED, Settings, changes, flat, may_change, named_callbacks, outermost
 
 # options of the trainer that an evaluation does not take over from training
 OF_PROCESSES = ("devices", "num_nodes", "strategy")
@@ -119,14 +116,10 @@ def settings_along(resume: Resume, **parts: Any) -> dict[str, Any]:
         PflError: If it has none, because it was not saved by ``pfl fit``, or they lack an object from Python.
     """
     with refusing(resume.content):
-        config = resume.content["config"]
-    sections = ("seed_everything", "model", "data", "percentile_errors")
-    settings = {section: config[section] for section in sections if section in config}
-    _refuse_unserializable({section: part for section, part in settings.items() if section not in parts})
-    settings["checkpoint"] = config["checkpoint"]
-    settings["trainer"] = {key: value for key, value in config["trainer"].items() if key not in OF_PROCESSES}
-    settings["trainer"]["logger"] = False
-    return {**settings, **parts}
+        config = dict(resume.content["config"])
+        trainer = {key: value for key, value in config["trainer"].items() if key not in OF_PROCESSES}
+    _refuse_unserializable({section: part for section, part in config.items() if section not in {"trainer", *parts}})
+    return {**config, "trainer": {**trainer, "logger": False}, **parts}
 
 
 @strict_parsing()
@@ -175,7 +168,7 @@ def _place(checkpoint: Path) -> Path:
     return checkpoint if is_own else checkpoint.resolve()
 
 
-def refuse_changes(resume: Resume, settings: Settings) -> list[str]:
+def changes_on_resume(resume: Resume, settings: Settings) -> dict[str, tuple[Any, Any]]:
     """Compare the settings of a run that is resumed with those of its checkpoint.
 
     Args:
@@ -183,20 +176,18 @@ def refuse_changes(resume: Resume, settings: Settings) -> list[str]:
         settings: Settings now.
 
     Returns:
-        A line for each setting that has changed and may.
+        What each setting was and is that has changed and may.
 
     Raises:
         PflError: If settings have changed that must stay the same throughout a run; it names them all.
     """
-    before = dict(_comparable(with_data_defaults(resume.content["config"])))
-    after = dict(_comparable(with_data_defaults(settings)))
-    folder = resume.run or resume.checkpoint
-    changed = changes(before, after)
-    if refused := outermost([key for key in changed if not key.endswith(MAY_CHANGE)]):
+    changed = changes(_kept(resume.content["config"]), _kept(settings))
+    if refused := outermost([key for key in changed if not may_change(key)]):
         reasons = "; ".join("{}: {} in the checkpoint, {} now".format(key, *changed[key]) for key in refused)
         plural = "s" * (len(refused) > 1)
+        folder = resume.run or resume.checkpoint
         raise PflError(f"{reasons}; keep the old value{plural} for '{folder}', or start a new run")
-    return ["{}: {} in the checkpoint, {} from now on".format(key, *change) for key, change in changed.items()]
+    return changed
 
 
 def refuse_stopped(checkpoint: Mapping[str, Any], settings: Settings, callbacks: Iterable[pl.Callback]) -> None:
@@ -256,14 +247,16 @@ def _entries_of_run(path: Path) -> dict[str, Any]:
     return {name: entry for name, entry in read_checkpoint(path).items() if name in ENTRIES}
 
 
-def _comparable(settings: Settings) -> Iterator[tuple[str, Any]]:
-    """The settings that make up a run, flat."""
-    trainer = settings.get("trainer", {})
-    parts = {key: settings.get(key) for key in ("seed_everything", "model", "data")}
-    parts |= {name: callback for name, callback in named_callbacks(trainer.get("callbacks")) if is_doubling(callback)}
-    yield from flat(parts)
-    yield "trainer.precision", trainer.get("precision") or "32-true"
-    yield "checkpoint.monitor", settings.get("checkpoint", {}).get("monitor")
+def _kept(settings: Settings) -> dict[str, Any]:
+    """The flat settings that a run keeps while it trains: of the trainer, its precision and who takes part."""
+    trainer = settings["trainer"]
+    callbacks = named_callbacks(trainer.get("callbacks"))
+    doubling = {name: callback for name, callback in callbacks if is_doubling(callback)}
+    sections = {
+        **with_data_defaults(settings),
+        "trainer": {"precision": trainer.get("precision") or "32-true", "callbacks": doubling},
+    }
+    return dict(flat({name: section for name, section in sections.items() if name not in LOGGED}))
 
 
 def _default_settings(kind: type) -> dict[str, Any]:

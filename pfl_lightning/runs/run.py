@@ -16,8 +16,9 @@ from pfl_lightning.federation.checkpoints import read_checkpoint
 from pfl_lightning.methods import Method, NeedsSamplesError
 from pfl_lightning.objects import clone, to_settings
 from pfl_lightning.runs.resume import Resume, find_resume, load_method, settings_along
-from pfl_lightning.runs.run_settings import RunParts, complete_settings, make_parts
-from pfl_lightning.runs.session import Command, Session, check_data, without_chatter
+from pfl_lightning.runs.run_settings import RunParts, complete_settings, parts_of
+from pfl_lightning.runs.run_setup import Command, check_data
+from pfl_lightning.runs.session import Session, without_chatter
 from pfl_lightning.runs.trainer_options import refuse_several_processes
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class Run:
             clones["model"] = clone(self._method)
         if self._data is not None:
             clones["data"] = clone(self._data, **changes, seed=settings["seed_everything"])
-        return make_parts(settings, **clones)
+        return parts_of(settings, **clones)
 
     def _evaluate(self, command: Command, checkpoint: Checkpoint, data: Mapping[str, Any]) -> "pd.DataFrame":
         import pandas as pd

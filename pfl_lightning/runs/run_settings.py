@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from inspect import Parameter
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
@@ -12,12 +13,12 @@ from jsonargparse import ArgumentParser, Namespace
 from pfl_lightning.bounds import Seed
 from pfl_lightning.callbacks import PercentileErrors, RoundCheckpoint
 from pfl_lightning.data import FederatedDataModule
-from pfl_lightning.errors import PflError
+from pfl_lightning.errors import PflError, SettingsError
 from pfl_lightning.methods import Method
 from pfl_lightning.objects import default_arguments, import_object, unserializable_keys
 from pfl_lightning.runs.trainer_options import check_settings
 from pfl_lightning.settings.parser import SettingsParser, strict_parsing
-from pfl_lightning.settings.shipped_files import check_seed
+from pfl_lightning.settings.shipped_files import CONFIG_FLAGS
 from pfl_lightning.settings.values import Settings
 
 ALIASES = {  # short names for options: each means exactly one, with the same values
@@ -44,6 +45,9 @@ TRAINER_DEFAULTS: dict[str, Any] = {
 }
 
 
+CALLBACK_SECTIONS = {"checkpoint": RoundCheckpoint, "percentile_errors": PercentileErrors}  # are in every run
+
+
 class RunParts(NamedTuple):
     """What a run is made of.
 
@@ -52,8 +56,7 @@ class RunParts(NamedTuple):
         method: The method, which is not built yet.
         data: The data set, which is not loaded yet.
         callbacks: The user's callbacks.
-        checkpoint: When checkpoints are saved.
-        percentile_errors: Which percentiles of the clients are logged.
+        of_sections: The callbacks that have a section of the settings each, by its name.
         trainer: Options of the trainer. Its logger is as in the settings: it is made when the run has a folder.
     """
 
@@ -61,8 +64,7 @@ class RunParts(NamedTuple):
     method: Method
     data: FederatedDataModule
     callbacks: Sequence[pl.Callback]
-    checkpoint: RoundCheckpoint
-    percentile_errors: PercentileErrors
+    of_sections: Mapping[str, Any]
     trainer: dict[str, Any]
 
 
@@ -87,8 +89,8 @@ def add_run_settings(parser: ArgumentParser) -> None:
     parser.add_class_arguments(pl.Trainer, "trainer", instantiate=False, fail_untyped=False, sub_configs=True)
     parser.add_subclass_arguments(Method, "model", fail_untyped=False)
     parser.add_subclass_arguments(FederatedDataModule, "data", fail_untyped=False)
-    parser.add_class_arguments(RoundCheckpoint, "checkpoint", sub_configs=True)
-    parser.add_class_arguments(PercentileErrors, "percentile_errors", sub_configs=True)
+    for section, kind in CALLBACK_SECTIONS.items():
+        parser.add_class_arguments(kind, section, sub_configs=True)
     parser.link_arguments("seed_everything", "data.init_args.seed")
     parser.set_defaults({f"trainer.{option}": value for option, value in TRAINER_DEFAULTS.items()})
     parser.set_defaults({"model": {"class_path": "pfl_lightning.methods.FedAvg"}})
@@ -96,10 +98,32 @@ def add_run_settings(parser: ArgumentParser) -> None:
 
 
 def run_parser() -> SettingsParser:
-    """A parser of the settings of a run from Python."""
+    """A parser of the settings of a run, from files and options or from Python."""
     parser = SettingsParser()
+    parser.add_argument(*CONFIG_FLAGS, action="config")
     add_run_settings(parser)
     return parser
+
+
+def parse_words(parser: ArgumentParser, words: Iterable[str]) -> Namespace:
+    """Parse options, and settings files after ``--config``.
+
+    Raises:
+        PflError: If they are wrong, or give the data set another seed than the run's, which would be lost.
+    """
+    words = ["--help" if word == "--help.all" else word for word in without_aliases(words)]
+    parsed = parser.parse_args(words)
+    reason = "the data's seed follows seed_everything; allowed:"
+    for word in words:
+        if word.partition("=")[0] in ("--data.seed", "--data.init_args.seed"):
+            raise SettingsError(f"{word} is not possible: {reason} --seed_everything")
+    for file in filter(None, parsed.get("config") or ()):  # null for settings that are in no file
+        data = yaml.safe_load(Path(str(file)).read_text()).get("data")
+        arguments = data.get("init_args", data) if isinstance(data, dict) else {}
+        if isinstance(arguments, dict) and arguments.get("seed", parsed.seed_everything) != parsed.seed_everything:
+            what = f"data.seed: {arguments['seed']} is not possible in '{file}'"
+            raise SettingsError(f"{what}: {reason} {parsed.seed_everything}, or seed_everything")
+    return parsed
 
 
 def plain_settings(parser: ArgumentParser, parsed: Namespace) -> dict[str, Any]:
@@ -117,18 +141,14 @@ def plain_settings(parser: ArgumentParser, parsed: Namespace) -> dict[str, Any]:
 
 
 @strict_parsing()
-def parse_words(words: Sequence[str]) -> dict[str, Any]:
-    """All settings of a run from options, and from settings files after ``--config``.
+def settings_of(words: Iterable[str]) -> dict[str, Any]:
+    """All settings of the options of ``pfl fit``, as plain values.
 
     Raises:
         PflError: If they are wrong.
     """
-    words = list(without_aliases(words))
     parser = run_parser()
-    parser.add_argument("--config", action="config")
-    parsed = parser.parse_args(words)
-    check_seed(words, parsed.pop("config") or (), parsed.seed_everything)
-    return plain_settings(parser, parsed)
+    return plain_settings(parser, parse_words(parser, words))
 
 
 @strict_parsing()
@@ -141,46 +161,58 @@ def complete_settings(settings: Settings) -> dict[str, Any]:
     Raises:
         PflError: If one is not possible.
     """
-    from_python = list(unserializable_keys(settings))
-    serializable = _without(settings, from_python)
+    from_python = list(dict.fromkeys(unserializable_keys(settings)))
+    serializable = deepcopy(dict(settings))
+    for *path, name in from_python:
+        del _inner(serializable, path)[name]
     required = [part for part in ("model", "data") if _lacks_required(serializable[part], settings[part])]
     parts = {part: serializable.pop(part) for part in required}
     parser = run_parser()
-    complete = {**plain_settings(parser, parser.parse_object(deepcopy(serializable))), **parts}
-    for path in from_python:
-        target, source = complete, settings
-        for name in path[:-1]:
-            target = target.setdefault(name, {})
-            source = source[name]
-        target[path[-1]] = source[path[-1]]
+    complete = {**plain_settings(parser, parser.parse_object(serializable)), **parts}
+    for *path, name in from_python:
+        _inner(complete, path)[name] = _inner(settings, path)[name]
     return complete
 
 
 @strict_parsing()
-def make_parts(settings: dict[str, Any], **objects: Any) -> RunParts:
-    """The objects of settings.
+def parts_of(settings: dict[str, Any], **objects: Any) -> RunParts:
+    """What a run with some settings is made of.
 
     Args:
         settings: All settings, as plain values.
         objects: A ``model`` or ``data`` that is there already.
 
     Raises:
-        PflError: If one is not possible.
+        PflError: If a setting is not possible.
     """
     parser = run_parser()
-    parsed = {name: part for name, part in settings.items() if name not in objects}
-    parsed["trainer"] = {**settings["trainer"], "logger": False}
-    made = parser.instantiate(parser.parse_object(deepcopy(parsed)))  # parsing changes settings in place
-    return parts_of(Namespace({**vars(made), **objects}), settings)
+    others = {name: part for name, part in settings.items() if name not in objects}
+    return make_parts(parser, parser.parse_object(deepcopy(others)), settings, **objects)  # which it changes in place
 
 
-def parts_of(made: Namespace, settings: dict[str, Any]) -> RunParts:
-    """The parts of a run among the objects that a parser has made of its settings."""
-    trainer = {**vars(made.trainer), "logger": settings["trainer"]["logger"]}
+def make_parts(
+    parser: ArgumentParser, parsed: Namespace, settings: dict[str, Any] | None = None, **objects: Any
+) -> RunParts:
+    """Make what a run consists of.
+
+    Args:
+        parser: The parser of the settings.
+        parsed: Its result.
+        settings: The same as plain values, if they are there already.
+        objects: A ``model`` or ``data`` that is there already.
+
+    Raises:
+        PflError: If a setting is not possible.
+    """
+    settings = settings or plain_settings(parser, parsed)
+    parsed.trainer.logger = False  # it is made when the run has a folder
+    made = {**vars(parser.instantiate(parsed)), **objects}
+    trainer = {**vars(made["trainer"]), "logger": settings["trainer"]["logger"]}
     callbacks = trainer.pop("callbacks") or ()
     callbacks = [callbacks] if isinstance(callbacks, pl.Callback) else callbacks
-    check_objects(made.model, made.data, callbacks)
-    return RunParts(settings, made.model, made.data, callbacks, made.checkpoint, made.percentile_errors, trainer)
+    check_objects(made["model"], made["data"], callbacks)
+    of_sections = {section: made[section] for section in CALLBACK_SECTIONS}
+    return RunParts(settings, made["model"], made["data"], callbacks, of_sections, trainer)
 
 
 def check_objects(method: object, data: object, callbacks: Sequence[object]) -> None:
@@ -203,12 +235,11 @@ def check_objects(method: object, data: object, callbacks: Sequence[object]) -> 
             raise PflError(f"{key}: {type(value).__name__} must be a class of a module, not of a function")
 
 
-def _without(settings: Any, paths: Sequence[tuple[str, ...]], *path: str) -> Any:
-    """Settings without those at some paths."""
-    if not isinstance(settings, Mapping):
-        return settings
-    names = [name for name in settings if (*path, name) not in paths]
-    return {name: _without(settings[name], paths, *path, name) for name in names}
+def _inner(settings: Any, path: Iterable[str]) -> Any:
+    """The settings at a path from the top."""
+    for name in path:
+        settings = settings[name]
+    return settings
 
 
 def _lacks_required(part: Settings, settings: Settings) -> bool:

@@ -6,7 +6,6 @@ from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch import callbacks as lightning_callbacks
-from lightning.pytorch.accelerators import AcceleratorRegistry
 
 from pfl_lightning import callbacks as package_callbacks
 from pfl_lightning.data.rounds import check_rounds
@@ -57,7 +56,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     Raises:
         PflError: If there is one.
     """
-    sections = {name: settings[name] for name in ("trainer", "checkpoint", "percentile_errors")}
+    sections = {name: options for name, options in settings.items() if name != "seed_everything"}
     sections["model.sparsity"] = settings["model"].get("init_args", {}).get("sparsity", {})
     for section, options in sections.items():
         is_empty = section == "trainer" and isinstance(options, Mapping) and not POSSIBLE.keys() <= options.keys()
@@ -82,22 +81,6 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         raise PflError("trainer.default_root_dir must be a folder, got null")
 
 
-def check_accelerator(accelerator: Any) -> None:
-    """Refuse an accelerator that this machine lacks; the machine that plans a sweep may lack it.
-
-    Args:
-        accelerator: Its name, or an object, which Lightning checks.
-
-    Raises:
-        PflError: If this machine lacks it.
-    """
-    available = {name for name, entry in AcceleratorRegistry.items() if entry["accelerator"].is_available()}
-    available |= {"auto", "gpu"} if available & {"cuda", "mps"} else {"auto"}
-    if isinstance(accelerator, str) and accelerator not in available:
-        allowed = ", ".join(sorted(available))
-        raise PflError(f"trainer.accelerator: {accelerator} is not possible on this machine; allowed: {allowed}")
-
-
 def refuse_several_processes(settings: Mapping[str, Any], command: str) -> None:
     """Refuse several processes in a program, since the others would not run the same program.
 
@@ -109,12 +92,11 @@ def refuse_several_processes(settings: Mapping[str, Any], command: str) -> None:
             raise PflError(f"trainer.{option} must be 1 in a program, got {count}; use pfl {command} for more")
 
 
-def check_callbacks(callbacks: Sequence[pl.Callback], shows_progress: bool) -> None:
+def check_callbacks(callbacks: Sequence[pl.Callback]) -> None:
     """Refuse callbacks that every run has, that cannot work with rounds, or that are there twice.
 
     Args:
         callbacks: Those of the user.
-        shows_progress: Whether a progress bar is wanted.
 
     Raises:
         PflError: If there is one.
@@ -138,8 +120,3 @@ def check_callbacks(callbacks: Sequence[pl.Callback], shows_progress: bool) -> N
     names = [type(callback).__name__ for callback in callbacks if not isinstance(callback, repeatable)]
     if repeated := [name for name in names if names.count(name) > 1]:
         raise PflError(f"trainer.callbacks: {repeated[0]} is listed twice (null clears the list)")
-    bars = [type(callback).__name__ for callback in callbacks if isinstance(callback, lightning_callbacks.ProgressBar)]
-    if not shows_progress:
-        bars.append("trainer.enable_progress_bar: false")
-    if len(bars) > 1:
-        raise PflError(f"trainer.callbacks: {' with '.join(bars)} is not possible; allowed: one of them")

@@ -5,14 +5,13 @@ larger indent, and where an option takes several types, each of them says why it
 innermost key with the lines about it.
 """
 
-import difflib
 import re
 import traceback
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pfl_lightning import bounds
-from pfl_lightning.errors import causes, one_line
+from pfl_lightning.errors import causes, nearest, one_line
 from pfl_lightning.objects import import_object, is_user_file
 from pfl_lightning.settings.registry import choices, options_of, user_classes_named
 from pfl_lightning.settings.shipped_files import configs
@@ -51,7 +50,6 @@ _WORDS = {
 }
 _BESIDE_CLASSES = {"null", "a list", "true or false"}  # what options that take classes may take, too
 _NETWORKS = "the import path of a torch module, or of a function of yours or torchvision's annotated to return one"
-_ALSO_ALLOWED = {"network": [_NETWORKS]}
 _LOGGERS = "CSVLogger", "MLFlowLogger", "TensorBoardLogger", "WandbLogger"
 TRACEBACK_HINT = "(PFL_DEBUG=1 shows the traceback)"
 
@@ -128,21 +126,21 @@ def _problems(message: str) -> Iterator[tuple[str, str]]:
 
 def _problem(key: str, texts: list[str]) -> str:
     """What is wrong with an option, given the lines about it."""
-    path = next(_captures(_OWNER, texts), "")
+    path = _captured(_OWNER, texts)
     see = f"see --{key}.help {shown_class(path)}".rstrip()
-    if option := next(_captures(_NO_OPTION, texts), ""):
+    if option := _captured(_NO_OPTION, texts):
         if option == "class_path":
             return f"{key}: options beside class_path are not possible; allowed: below init_args"
         owner = import_object(path)
         suggestion = nearest(option, options_of(owner)) if isinstance(owner, type) else ""
         return f"{key}.{option}: {class_name(path)} has no such option{suggestion}; {see}"
-    if missing := next(_captures(_MISSING, texts), ""):
+    if missing := _captured(_MISSING, texts):
         return f"{key}.{missing}: a value is missing; {see}"
-    value = next((value for pattern in _VALUES for value in _captures(pattern, texts)), "").strip("'")
+    value = next(filter(None, (_captured(pattern, texts) for pattern in _VALUES)), "").strip("'")
     value = "null" if value in ("None", "NoneType") else value
     allowed = list(dict.fromkeys(filter(None, map(_allowed, texts))))
     if any(map(_NO_CLASS.search, texts)) and {*allowed} <= _BESIDE_CLASSES:
-        return _wrong_class(key, value, allowed, next(_captures(_REASON, texts), ""))
+        return _wrong_class(key, value, allowed, _captured(_REASON, texts))
     if allowed and value:
         return f"{key}: {value} is not possible; allowed: {', or '.join(allowed)}"
     return f"{key}: {' '.join(texts)}"
@@ -152,7 +150,9 @@ def _wrong_class(key: str, value: str, allowed: list[str], reason: str) -> str:
     """What is wrong with an option that takes a class, and perhaps other values."""
     option = key.rpartition(".")[2]
     names = sorted(choices().get(option, _LOGGERS if option == "logger" else ()))
-    lists = [", ".join(names) or "the import path of a class", *allowed, *_ALSO_ALLOWED.get(option, ())]
+    lists = [", ".join(names) or "the import path of a class", *allowed]
+    if option == "network":
+        lists.append(_NETWORKS)
     if not value:
         return f"{key}: a class is missing, which comes first; allowed: {', or '.join(lists)}"
     file = f"methods/{value.lower()}"
@@ -177,16 +177,7 @@ def _allowed(text: str) -> str:
     return _WORDS.get(expected[1]) or expected[1].replace("tuple with", "a list of")
 
 
-def _captures(pattern: re.Pattern[str], texts: list[str]) -> Iterator[str]:
-    """What a pattern captures in each line."""
-    for text in texts:
-        if match := pattern.search(text):
-            yield next(filter(None, match.groups()), "")
-
-
-def nearest(name: str, names: Iterable[str], cutoff: float = 0.5) -> str:
-    """A question for the name that is part of a wrong one, or most like it, in any case; empty if none is."""
-    by_lower_case = {known.lower(): known for known in names}
-    parts = [lower for lower in by_lower_case if lower in name.lower().split("_")]
-    matches = parts or difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=cutoff)
-    return f"; did you mean {by_lower_case[matches[0]]}?" if matches else ""
+def _captured(pattern: re.Pattern[str], texts: list[str]) -> str:
+    """What a pattern captures in the first line that it matches; empty if it matches none."""
+    matches = filter(None, map(pattern.search, texts))
+    return next((next(filter(None, match.groups()), "") for match in matches), "")

@@ -15,11 +15,15 @@ PACKAGE = Path(__file__).parent.parent
 
 
 class Kind(NamedTuple):
-    """A kind of class: the subpackage with its classes, their base there, and the option that takes one."""
+    """A kind of class: the subpackage with its classes, their base there, and the option that takes one.
+
+    The base itself may be one to choose.
+    """
 
     room: str
     base: str
     option: str
+    with_base: bool = False
 
     @property
     def option_name(self) -> str:
@@ -33,11 +37,11 @@ KINDS = {
     "networks": Kind("models", "Network", "--model.network"),
     "partitions": Kind("data", "Partition", "--data.partition"),
     "sizes": Kind("data", "Sizes", "--data.partition.sizes"),
-    "participations": Kind("system", "Participation", "--data.participation"),
+    "participations": Kind("system", "Participation", "--data.participation", with_base=True),
     "staleness": Kind("system", "Staleness", "--data.participation.staleness"),
     "speeds": Kind("system", "Speeds", "--data.speeds"),
     "topologies": Kind("server", "Topology", "--model.topology"),
-    "aggregators": Kind("server", "Aggregator", "--model.aggregator"),
+    "aggregators": Kind("server", "Aggregator", "--model.aggregator", with_base=True),
     "callbacks": Kind("callbacks", "Callback", "--trainer.callbacks+"),
 }
 OTHER_BASES = {"Network": {"Module"}}  # that a user's own class may have instead
@@ -60,7 +64,9 @@ def package_classes(kind: Kind) -> list[Choice]:
     """The classes of a kind that the package offers, by name."""
     classes = _classes((PACKAGE / kind.room).rglob("*.py"))
     exported = _exported(PACKAGE / kind.room / "__init__.py") - IN_EVERY_RUN
-    names = [name for name in exported if name in classes and _is_kind(classes[name], kind, classes)]
+    names = [name for name in exported & classes.keys() if _is_kind(classes[name], kind, classes)]
+    if kind.with_base:
+        names.append(kind.base)
     return [Choice(name, _first_line(classes[name])) for name in sorted(names, key=str.casefold)]
 
 

@@ -1,10 +1,8 @@
 """The settings files that come with the package, which every option for a settings file finds by name."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
-
-import yaml
 
 from pfl_lightning.errors import SettingsError
 
@@ -66,26 +64,3 @@ def with_config_files(words: Iterable[str]) -> Iterator[str]:
         else:
             yield config_file(word) if previous in CONFIG_FLAGS else word
         previous = word
-
-
-def check_seed(words: Sequence[str], files: Iterable[object], seed: int) -> None:
-    """Refuse a seed of the data set other than the run's, which would be lost.
-
-    Args:
-        words: Options.
-        files: Settings files, which the parser has read; null for settings that are in no file.
-        seed: ``seed_everything``.
-
-    Raises:
-        SettingsError: If there is one.
-    """
-    reason = "the data's seed follows seed_everything; allowed:"
-    options = [word for word in words if word.partition("=")[0] in ("--data.seed", "--data.init_args.seed")]
-    if options:
-        raise SettingsError(f"{options[0]} is not possible: {reason} --seed_everything")
-    for file in filter(None, files):
-        data = yaml.safe_load(Path(str(file)).read_text()).get("data")
-        arguments = data.get("init_args", data) if isinstance(data, dict) else {}
-        if isinstance(arguments, dict) and arguments.get("seed", seed) != seed:
-            what = f"data.seed: {arguments['seed']} is not possible in '{file}'"
-            raise SettingsError(f"{what}: {reason} {seed}, or seed_everything")

@@ -3,12 +3,16 @@
 A class is given by ``class_path`` and ``init_args``. Callbacks are identified by the names of their classes.
 """
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 Settings = Mapping[str, Any]
 
-SAME_NUMBERS = ("data.root", "data.file", "model.chunk_size")  # settings that a run's results do not depend on
+# which settings do not matter: a run keeps all others while it trains, also those of a section that is new
+SAME_NUMBERS = {"data.root", "data.file", "model.chunk_size", "checkpoint.every"}  # for any of its results
+AFTER_TRAINING = {"data.new_clients", "data.new_samples", "data.new_head_epochs"}  # for what it trains and logs
+LOGGED = {"percentile_errors"}  # sections that say what is logged, whatever it trains
 OWN_PACKAGE = __name__.partition(".")[0] + "."
 
 
@@ -30,6 +34,16 @@ def named_callbacks(callbacks: Any) -> list[tuple[str, Any]]:
     """
     several = [callbacks] if callbacks and "class_path" in callbacks else callbacks or ()
     return [(class_name(callback["class_path"]), callback) for callback in several]
+
+
+def may_change(key: str) -> bool:
+    """Whether a setting may be another one when a run resumes: learning rates may, whose names end with ``lr``.
+
+    Example:
+        >>> may_change("model.head_lr"), may_change("model.lr_decay"), may_change("model.color")
+        (True, False, False)
+    """
+    return key in SAME_NUMBERS | AFTER_TRAINING or re.split("[._]", key)[-1] == "lr"
 
 
 def outermost(keys: Collection[str]) -> list[str]:

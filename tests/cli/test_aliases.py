@@ -1,8 +1,7 @@
 import pytest
 
 from pfl_lightning.cli import main, sweep
-from pfl_lightning.cli.fit import settings_of
-from pfl_lightning.runs.run_settings import without_aliases
+from pfl_lightning.runs.run_settings import settings_of, without_aliases
 
 WORDS = ["--method", "FedRep", "--rounds=7", "--clients", "8", "--lr", "0.3", "--seed=5", "--epochs", "2"]
 
@@ -17,10 +16,6 @@ def test_short_names_set_the_options_that_they_stand_for():
     assert (model["lr"], model["epochs"], model["batch_size"]) == (0.3, 2, 4)
     assert (settings["trainer"]["max_steps"], data["num_clients"]) == (7, 8)
     assert settings["seed_everything"] == 5
-
-
-def test_a_program_may_use_them_too():
-    assert settings_of(["--rounds", "7"])["trainer"]["max_steps"] == 7
 
 
 def test_values_and_true_options_stay_what_they_are():

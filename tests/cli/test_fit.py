@@ -165,7 +165,7 @@ def test_changes_at_a_resume_are_honoured_or_refused(run, refuses, capsys):
         ("seed_everything=5", "seed_everything: 1 in the checkpoint, 5 now"),
         ("data.speeds=UniformTime", "data.speeds"),
         ("model.backend=sequential", "model.backend: auto in the checkpoint, sequential now"),
-        ("trainer.callbacks+=StageDoubling", "StageDoubling"),
+        ("trainer.callbacks+=StageDoubling", "trainer.callbacks.StageDoubling"),
     ):
         assert refuses("--trainer.max_steps=4", f"--ckpt_path={run}", f"--{change}").startswith(line)
     before = state()
@@ -232,14 +232,9 @@ def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
         ("fit --data.seed=7", 2, "--data.seed=7 is not possible: the data's seed follows seed_everything"),
         # options that a class lacks, and what it cannot be
         ("fit --model HFMAML --model.eval_epochs 3", 2, "model.eval_epochs: HFMAML has no such option"),
-        ("fit --model Local --model.server_optimizer.lr 3", 2, "model.server_optimizer.lr: Local has no such option"),
         ("fit --model.sparsity.treshold=1", 2, "model.sparsity.treshold: FedAvg has no such option"),
-        ("fit --model.sparsity=3", 2, "model.sparsity: 3 is not possible; allowed: the options below this key"),
         ("fit --model.sparsity.floor=gait", 2, "model.sparsity.floor: gait is not possible; allowed: 'gate', 'topk', "),
         ("fit --data=TorchvisionData", 2, "data: "),
-        # numbers out of their ranges
-        ("fit --model=DisPFL --model.drop=1.1", 2, "model.drop: 1.1 is not possible; allowed: "),
-        ("fit --trainer.callbacks+=StageDoubling --trainer.callbacks.n0=0", 2, "trainer.callbacks.n0: 0 is not"),
         # what does not go together
         ("fit --model Ditto --data.test_clients 0.5", 1, "data.test_clients: 0.5 is not possible with Ditto"),
         ("fit --model FedRep --model.network LogisticRegression", 1, "model.network: FedRep needs a body"),
@@ -252,12 +247,6 @@ def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
         ("fit --data.participation.pool_size 21", 1, "data.participation.pool_size: 21 is not possible; allowed: 1"),
         (f"{WITHOUT_ROUNDS} --data.participation.buffer 21", 1, "data.participation.buffer: 21 is not possible; allo"),
         (f"{WITHOUT_ROUNDS} --data.participation.concurrency 21", 1, "data.participation.concurrency: 21 is not poss"),
-        (f"{WITHOUT_ROUNDS} --data.participation.pool_size 5", 2, "data.participation.pool_size: Asynchronous has no"),
-        (
-            f"{WITHOUT_ROUNDS} --data.participation.staleness Polynomial --data.participation.staleness.exponent -1",
-            2,
-            "data.participation.staleness.exponent: -1 is not possible; allowed: a number >= 0",
-        ),
         (f"{WITHOUT_ROUNDS} --model DeltaFL", 1, "data.participation: Asynchronous is not possible with DeltaFL"),
         (
             "fit --data.partition ClassShards --data.partition.classes_per_client 12",
@@ -267,8 +256,6 @@ def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
         # what makes no sense with rounds
         ("fit --trainer.max_steps -1", 1, "trainer.max_steps must be a number of rounds"),
         ("fit --trainer.precision 16-mixed", 1, "trainer.precision: 16-mixed is not possible; allowed: null, 32"),
-        ("fit --trainer.max_epochs 3", 1, "trainer.max_epochs: 3 is not possible; allowed: -1"),
-        ("fit --trainer.devices 2", 1, "trainer.devices must be 1 in a program, got 2"),
         (f"fit{2 * ' --trainer.callbacks+=StageDoubling'}", 1, "trainer.callbacks: StageDoubling is listed twice"),
     ],
 )

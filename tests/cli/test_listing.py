@@ -27,6 +27,12 @@ def test_a_line_is_the_first_of_the_docstring(capsys):
     assert listed("methods", capsys)["FedRep"] == choices()["model"]["FedRep"].__doc__.splitlines()[0]
 
 
+def test_a_base_that_can_be_chosen_itself_is_listed(capsys):
+    assert "Participation" in listed("participations", capsys)
+    assert "Aggregator" in listed("aggregators", capsys)
+    assert "Method" not in listed("methods", capsys)
+
+
 def test_settings_files_are_listed_by_the_names_that_find_them(capsys):
     assert listed("configs", capsys).keys() == configs().keys()
 

@@ -8,10 +8,10 @@ from fakes.forked import Command, pfl
 from fakes.tables import read_table, wait_for_round
 
 from pfl_lightning.cli import execution, main, search, sweep
-from pfl_lightning.cli.fit import settings_of
 from pfl_lightning.cli.planning import Plan, PlannedRun, with_method
 from pfl_lightning.objects import import_object
 from pfl_lightning.runs.resume import Resume
+from pfl_lightning.runs.run_settings import settings_of
 from pfl_lightning.settings.values import flat
 
 # imported here: within capsys, its import would close the stderr that absl has, which is pytest's
@@ -108,10 +108,10 @@ def test_a_finished_run_is_skipped_unless_its_settings_are_others(swept):
     command = [*FEDAVG, "--vary=model.network.hidden=[8]", "--", "--config=data.yaml", "--trainer.max_steps=2"]
     compare = f"Compare: pfl compare '{folder}/FedAvg-Digits/version_0' --out sweep/comparison"
     lines = ["1/1 fedavg, hidden=[8], seed 1: finished", compare]
-    assert swept(*command, "--data.root", "elsewhere", "--model.chunk_size", "2") == (0, lines)
+    assert swept(*command, "--data.root=elsewhere", "--model.chunk_size=2", "--checkpoint.every=1") == (0, lines)
     for option, line in (
         ("model.epochs=3", "model.epochs: 1 in"),
-        ("model.lr=0.3", "model.lr: 0.2 in the checkpoint, 0.3 from"),
+        ("model.lr=0.3", "model.lr: 0.2 in the checkpoint, 0.3 now"),
         ("trainer.max_steps=1", "trainer.max_steps: 2 in the finished run, 1 now; keep the old value, or choose"),
         ("trainer.callbacks+=SparsityTracker", "trainer.callbacks.SparsityTracker"),
         ("percentile_errors.errors=true", "percentile_errors.errors: False in the finished run, True now"),
@@ -327,17 +327,11 @@ BOTH = "--methods fedrep.yaml fedavg.yaml --seeds 1 --vary"
         # options of the sweep, and its files
         (f"{GIVEN} --jobs 0", "jobs: 0 is not possible"),
         (f"{GIVEN} --rounds 2", "--rounds: no such option; did you mean --out?; options of pfl fit come after --"),
-        (
-            "--methods FedAvg --seeds 1",
-            "methods: FedAvg is not possible; allowed: a file that exists, or a name such as m",
-        ),
         ("", "--seeds, --methods: a value is missing"),
         ("-- --help", "--seeds, --methods: a value is missing"),
         (f"{GIVEN} -- --help", "--help is not possible"),
         ("--methods fedavg.yaml", "--seeds: a value is missing"),
         ("--methods fedavg.yaml --config empty.yaml", "seeds: a value is missing"),
-        ("--methods none.yaml --seeds 1", "methods: none.yaml is not possible; allowed: a file that exists, or a name"),
-        (f"{GIVEN} --config none.yaml", "config: none.yaml is not possible; allowed: a file that exists, or a name"),
         (f"{GIVEN} --config list.yaml", "config: [seeds, methods] is not possible; allowed: settings by their"),
         (f"{GIVEN} --config=wrong.yaml", "rounds: no such option"),
         # what the library of clusters knows

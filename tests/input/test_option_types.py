@@ -18,14 +18,12 @@ from lightning.pytorch import Callback
 
 from pfl_lightning import bounds
 from pfl_lightning.callbacks import PercentileErrors, RoundCheckpoint
-from pfl_lightning.cli.fit import RunParser
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import SettingsError
 from pfl_lightning.federation.sparsity import Sparsity
 from pfl_lightning.methods import Method
 from pfl_lightning.settings.parser import SettingsParser, strict_parsing
 from pfl_lightning.settings.registry import KINDS, choices
-from pfl_lightning.system import Participation
 
 TEXTS = {str, Path}  # types that take any word
 NEEDED = {  # what must be given beside the class of a choice
@@ -65,7 +63,6 @@ def every_option() -> Iterator[Option]:
     yield from options_of(Method, "model", [], choices()["model"]["FedAvg"])
     yield from options_of(Sparsity, "model.sparsity", [])
     yield from options_of(FederatedDataModule, "data", [], choices()["data"]["Digits"])
-    yield from options_of(Participation, "data.participation", [])
     yield from options_of(PercentileErrors, "percentile_errors", [])
     yield from options_of(RoundCheckpoint, "checkpoint", [])
     for kind in KINDS.values():
@@ -87,14 +84,14 @@ def options() -> list[Option]:
 
 
 @pytest.fixture(scope="module")
-def parser() -> RunParser:
+def parser() -> SettingsParser:
     """The options of a run but for the trainer's own, which makes it fast."""
-    parser = RunParser(prog="pfl fit")
+    parser = SettingsParser(prog="pfl fit")
     parser.add_subclass_arguments(Method, "model")
     parser.add_subclass_arguments(FederatedDataModule, "data")
     parser.add_argument("--trainer.callbacks", type=list[Callback] | Callback | None)
-    parser.add_lightning_class_args(RoundCheckpoint, "checkpoint")
-    parser.add_lightning_class_args(PercentileErrors, "percentile_errors")
+    parser.add_class_arguments(RoundCheckpoint, "checkpoint", sub_configs=True)
+    parser.add_class_arguments(PercentileErrors, "percentile_errors", sub_configs=True)
     parser.set_defaults({"model": {"class_path": "FedAvg"}, "data": {"class_path": "Digits"}})
     return parser
 

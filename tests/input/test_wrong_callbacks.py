@@ -47,7 +47,7 @@ def test_what_works_runs_to_the_last_round(together, capsys):
 @pytest.mark.parametrize("kind", [*NOT_WITH_ROUNDS, *IN_EVERY_RUN])
 def test_what_cannot_work_or_is_there_anyway_is_refused(kind):
     with pytest.raises(PflError, match=f": {kind.__name__} (does not work with rounds|is in every run)"):
-        check_callbacks([kind.__new__(kind)], shows_progress=True)
+        check_callbacks([kind.__new__(kind)])
 
 
 def test_a_callback_that_cannot_work_is_refused_with_a_line(refused):
@@ -69,11 +69,11 @@ def test_a_callback_that_cannot_work_is_refused_with_a_line(refused):
         ("ThroughputMonitor", "trainer.callbacks.batch_size_fn: a value is missing"),
         (
             "RichProgressBar --trainer.callbacks+=TQDMProgressBar",
-            "trainer.callbacks: RichProgressBar with TQDMProgressBar is not possible; allowed: one of them",
+            "trainer: You added multiple progress bar callbacks to the Trainer, but currently only one progress bar",
         ),
         (
             f"TQDMProgressBar {NO_BAR}",
-            "trainer.callbacks: TQDMProgressBar with trainer.enable_progress_bar: false is not possible; allowed: one",
+            "trainer: Trainer was configured with `enable_progress_bar=False` but found `TQDMProgressBar` in callbacks",
         ),
     ],
 )

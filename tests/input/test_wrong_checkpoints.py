@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings, strategies
 from pfl_lightning import load_method
 from pfl_lightning.cli import main
 from pfl_lightning.errors import PflError
-from pfl_lightning.runs.resume import find_resume, refuse_changes
+from pfl_lightning.runs.resume import changes_on_resume, find_resume
 
 OPTIONS = [
     *("--model=FedRep", "--model.network=MLP", "--model.network.hidden=[4]", "--data.num_clients=4"),
@@ -107,7 +107,7 @@ def unread(refusal):
 
 
 def resume(settings):
-    return refuse_changes(find_resume("x.ckpt", Path("runs")), settings)
+    return changes_on_resume(find_resume("x.ckpt", Path("runs")), settings)
 
 
 def rows(table):
@@ -117,7 +117,7 @@ def rows(table):
 
 def test_the_checkpoint_itself_passes(content):
     torch.save(content, "x.ckpt")
-    assert resume(content["config"]) == []
+    assert resume(content["config"]) == {}
     assert type(load_method("x.ckpt")).__name__ == "FedRep"
     main(["fit", *OPTIONS, "--trainer.max_steps=3", "--ckpt_path=x.ckpt"])
 

@@ -86,7 +86,11 @@ F1 = "torchmetrics.classification.MulticlassF1Score"
             "trainer.callbacks.check_on_train_epoch_end must be null, got True: all rounds are one epoch",
         ),
         ("--trainer.val_check_interval=0", 1, "trainer.val_check_interval must be a number of rounds, or null"),
-        ("--trainer.accelerator=warp", 1, "trainer.accelerator: warp is not possible on this machine; allowed: "),
+        (
+            "--trainer.accelerator=warp",
+            1,
+            "trainer: You selected an invalid accelerator name: `accelerator='warp'`. Ava",
+        ),
         ("--trainer.strategy=FSDPStrategy", 1, "trainer.strategy: FSDPStrategy is not possible; allowed: auto, ddp"),
         ("--trainer.num_nodes=2", 1, "trainer.num_nodes must be 1 in a program, got 2; use pfl fit for more"),
         ("--trainer.logger=tensorboard", 2, "trainer.logger: tensorboard is not possible; did you mean TensorBoardLog"),

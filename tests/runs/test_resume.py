@@ -7,7 +7,7 @@ import torch
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checkpoints import FORMAT
 from pfl_lightning.runs.folders import new_folder
-from pfl_lightning.runs.resume import Resume, find_resume, refuse_changes
+from pfl_lightning.runs.resume import Resume, changes_on_resume, find_resume
 
 SETTINGS = {
     "seed_everything": 1,
@@ -16,6 +16,8 @@ SETTINGS = {
         "init_args": {"lr": 0.1, "epochs": 1, "server_optimizer": {"init_args": {"lr": 1.0}}},
     },
     "data": {"class_path": "Digits", "init_args": {"root": "data", "num_clients": 20}},
+    "checkpoint": {},
+    "percentile_errors": {},
     "trainer": {
         "max_steps": 5,
         "precision": None,
@@ -40,26 +42,30 @@ def save(folder, rounds=2):
 
 
 def changes(settings, before=SETTINGS):
-    return refuse_changes(Resume(Path("x.ckpt"), {"config": before}, Path("runs/version_0")), settings)
+    return changes_on_resume(Resume(Path("x.ckpt"), {"config": before}, Path("runs/version_0")), settings)
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "line"),
+    ("path", "before", "now"),
     [
-        (("model", "init_args", "lr"), 0.2, "model.lr: 0.1 in the checkpoint, 0.2 from now on"),
-        (("model", "init_args", "server_optimizer", "init_args", "lr"), 0.5, "model.server_optimizer.lr: 1.0"),
-        (("data", "init_args", "root"), "elsewhere", "data.root"),
-        (("model", "init_args", "chunk_size"), 4, "model.chunk_size: None in the checkpoint, 4 from now on"),
+        (("model", "init_args", "lr"), 0.1, 0.2),
+        (("model", "init_args", "head_lr"), None, 0.2),
+        (("model", "init_args", "server_optimizer", "init_args", "lr"), 1.0, 0.5),
+        (("data", "init_args", "root"), "data", "elsewhere"),
+        (("model", "init_args", "chunk_size"), None, 4),
+        (("checkpoint", "every"), None, 4),
     ],
 )
-def test_rates_and_places_may_change(path, value, line):
-    (said,) = changes(changed(*path, value=value))
-    assert said.startswith(line)
+def test_rates_places_and_what_no_number_depends_on_may_change(path, before, now):
+    key = ".".join(name for name in path if name != "init_args")
+    assert changes(changed(*path, value=now)) == {key: (before, now)}
 
 
-@pytest.mark.parametrize("key", ["max_steps", "val_check_interval"])
-def test_lengths_change_without_a_word(key):
-    assert changes(changed("trainer", key, value=99)) == []
+@pytest.mark.parametrize(
+    "path", [("trainer", "max_steps"), ("trainer", "val_check_interval"), ("percentile_errors", "errors")]
+)
+def test_lengths_and_what_is_logged_change_without_a_word(path):
+    assert changes(changed(*path, value=99)) == {}
 
 
 @pytest.mark.parametrize(
@@ -69,11 +75,15 @@ def test_lengths_change_without_a_word(key):
         (("model", "class_path"), "FedAvg", "model: FedRep in the checkpoint, FedAvg now"),
         (("model", "init_args", "epochs"), 3, "model.epochs: 1 in the checkpoint, 3 now"),
         (("data", "init_args", "num_clients"), 10, "data.num_clients: 20 in the checkpoint, 10 now"),
+        (("model", "init_args", "color"), 1, "model.color: None in the checkpoint, 1 now"),
+        (("model", "init_args", "xlr"), 1, "model.xlr: None in the checkpoint, 1 now"),
+        (("a section",), {"option": 1}, "a section.option: None in the checkpoint, 1 now"),
+        (("checkpoint", "monitor"), "val/loss", "checkpoint.monitor: None in the checkpoint, val/loss now"),
         (("trainer", "precision"), "64-true", "trainer.precision: 32-true in the checkpoint, 64-true now"),
         (
             ("trainer", "callbacks"),
             None,
-            "StageDoubling: pfl_lightning.callbacks.StageDoubling in the checkpoint",
+            "trainer.callbacks.StageDoubling: pfl_lightning.callbacks.StageDoubling in the checkpoint",
         ),
     ],
 )
@@ -84,7 +94,7 @@ def test_what_makes_a_run_may_not_change(path, value, line):
 
 
 def test_the_usual_precision_may_be_written_out():
-    assert changes(changed("trainer", "precision", value="32-true")) == []
+    assert changes(changed("trainer", "precision", value="32-true")) == {}
 
 
 def test_a_default_may_be_written_out_but_not_become_another():
@@ -93,7 +103,7 @@ def test_a_default_may_be_written_out_but_not_become_another():
 
     speeds = {"class_path": "pfl_lightning.system.FixedExponential", "init_args": {"mean": 1.0, "seed": 0}}
     written = digits(num_clients=20, speeds=speeds)
-    assert changes(written, digits(num_clients=None, speeds=None)) == changes(digits(), written) == []
+    assert changes(written, digits(num_clients=None, speeds=None)) == changes(digits(), written) == {}
     with pytest.raises(PflError, match=r"^data.num_clients: 20 in the checkpoint, 5 now; .* for '"):
         changes(digits(num_clients=5), digits())
 

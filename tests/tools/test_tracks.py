@@ -11,8 +11,8 @@ from fakes.forked import pfl
 from peers.environments import PeerError
 from peers.tracks import TRACKS, niid_bench, pfl_research, pfllib, track
 
-from pfl_lightning.cli.fit import settings_of
 from pfl_lightning.data import Digits
+from pfl_lightning.runs.run_settings import settings_of
 
 INTERPRETER = Path(sys.executable)
 PFLLIB = """

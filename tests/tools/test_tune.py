@@ -6,7 +6,7 @@ import torch
 import tune
 from benchmarks.device import forget_peak, peak_mebibytes
 from torch import nn
-from tune import Choice, Rounds, Trial, TuneCLI
+from tune import Choice, Rounds, Trial, tune_command
 
 from pfl_lightning.data import Digits
 from pfl_lightning.methods import FedAvg, FedRep
@@ -42,7 +42,7 @@ def test_the_choices_for_a_run_are_measured_and_advice_is_given(monkeypatch, tmp
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tune, "CHUNK_SIZES", (2, 20, 50))
     options = "--data.num_clients 4 --model.network LogisticRegression --model FedAvg --model.chunk_size 3"
-    TuneCLI(["--config", str(QUICKSTART), *options.split(), "--repeats=2"])
+    tune.run(tune_command, ["--config", str(QUICKSTART), *options.split(), "--repeats=2"])
     *lines, advice = capsys.readouterr().out.splitlines()
     assert lines[0] == "| backend | chunk size | seconds | spread | peak MiB |"
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
@@ -66,7 +66,7 @@ def test_the_choices_for_a_run_are_measured_and_advice_is_given(monkeypatch, tmp
 def test_a_wrong_command_line_is_one_line(options, code, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as stop:
-        tune.run(TuneCLI, options.split())
+        tune.run(tune_command, options.split())
     assert stop.value.code == code
     output = capsys.readouterr()
     assert (output.out, output.err.count("\n")) == ("", 1)

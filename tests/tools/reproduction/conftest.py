@@ -8,10 +8,9 @@ from reproduction.items import Item
 from reproduction.results import Results
 from reproduction.runs import Place
 
-from pfl_lightning.cli.fit import SettingsCLI
 from pfl_lightning.report import RunRecord
 from pfl_lightning.report.run_files import Label
-from pfl_lightning.runs.run_settings import plain_settings
+from pfl_lightning.runs.run_settings import parse_words, plain_settings, run_parser
 from pfl_lightning.score_kind import ACCURACY
 from pfl_lightning.settings.parser import strict_parsing
 
@@ -69,11 +68,11 @@ def results(part, monkeypatch):
 def settings_of():
     """Reads the options of ``pfl fit`` by one parser, which takes a while to make."""
     with strict_parsing():
-        parser = SettingsCLI([]).parser
+        parser = run_parser()
 
     @strict_parsing()
     def read(words):
-        return plain_settings(parser, parser.parse_args(words))
+        return plain_settings(parser, parse_words(parser, words))
 
     return read
 

@@ -1,0 +1,173 @@
+"""What a run does first, when its processes are together: it checks what it is made of, and makes its folder."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal
+
+import lightning.pytorch as pl
+import yaml
+
+from pfl_lightning import files, processes
+from pfl_lightning.callbacks import MetricsTable
+from pfl_lightning.callbacks.board import EVALUATED, Board
+from pfl_lightning.callbacks.evaluation import rounds_kept_on_resume
+from pfl_lightning.callbacks.labels import label_of
+from pfl_lightning.callbacks.monitors import check_monitor, monitored, score_kind_of
+from pfl_lightning.callbacks.round_csv import RoundCsv
+from pfl_lightning.callbacks.run_folder import continues
+from pfl_lightning.data import FederatedDataModule
+from pfl_lightning.errors import PflError
+from pfl_lightning.report.run_files import CLIENTS, CONFIG, LABEL, METRICS
+from pfl_lightning.runs.folders import LOCK, RunFolder, new_folder
+from pfl_lightning.runs.loggers import begin_runs, end_runs, make_loggers
+from pfl_lightning.runs.resume import Resume, runs_folder, with_data_defaults
+from pfl_lightning.runs.run_settings import RunParts
+from pfl_lightning.score_kind import HEADLINED, headline
+
+Command = Literal["fit", "validate", "test"]
+
+
+class RunSetup(pl.Callback):
+    """The first callback of a run: checks that the method and the data fit, makes the run's folder and its loggers.
+
+    It writes the settings into the folder and the checkpoints, and ends the run if its folder is removed.
+
+    Args:
+        command: What is run.
+        parts: What the run is made of.
+        resume: The checkpoint that the run begins with.
+        note: Says a line to the user.
+
+    Attributes:
+        metrics: The table of what is logged.
+        run_folder: The folder of a run that trains, once it has begun; its other callbacks ask for it by ``folder_of``.
+        open_resources: What is closed when the run ends: the lock of its folder, and loggers.
+    """
+
+    def __init__(self, command: Command, parts: RunParts, resume: Resume | None, note: Callable[[str], None]) -> None:
+        self.command = command
+        self.parts = parts
+        self.resume = resume
+        self.note = note
+        self.metrics = MetricsTable()
+        self.run_folder: Path | None = None
+        self.open_resources = ExitStack()
+        self.fingerprint = ""
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Check the method and the data, and make the folder."""
+        method, data = self.parts.method, self.parts.data
+        if self.command == "validate" and "val" not in data.eval_splits:
+            raise PflError("data.val_fraction: 0 leaves nothing to validate on; allowed: more than 0, or pfl test")
+        check_data(data, self.resume)
+        method.build_for(data, resumes=self.resume is not None)
+        if method.pretrained_report:
+            self.note(method.pretrained_report)
+        if self.command != "fit":
+            return
+        for name in monitored(trainer.callbacks):  # type: ignore[attr-defined]
+            key = "checkpoint" if name == self.parts.settings["checkpoint"]["monitor"] else "trainer.callbacks"
+            check_monitor(f"{key}.monitor", name, method, data)
+        if not trainer.fast_dev_run:  # type: ignore[attr-defined]
+            self._open_folder(trainer)
+
+    def _open_folder(self, trainer: pl.Trainer) -> None:
+        """Make or find the run's folder, and its loggers."""
+        result: Path | PflError | None = None
+        if trainer.is_global_zero:
+            try:
+                result = self._enter_folder()
+            except PflError as error:  # the others wait to hear of it
+                result = error
+        path = processes.broadcast(result)
+        if isinstance(path, PflError):
+            raise path
+        assert path is not None, "the first process has sent it"
+        self.run_folder = path
+        self.metrics.open(path)
+        rounds_kept = self.resume and rounds_kept_on_resume(self.resume.content, trainer.val_check_interval)
+        trainer.loggers = make_loggers(self.parts.trainer.get("logger"), self.metrics, rounds_kept)
+        self.open_resources.callback(end_runs, trainer.loggers)
+        profiler: Any = trainer.profiler  # type: ignore[attr-defined]
+        profiler.dirpath = profiler.dirpath or path
+
+    def _enter_folder(self) -> Path:
+        """Lock the run's folder, and read its tables once, so that what is wrong with them is found."""
+        folder = self.resume and self.resume.folder
+        run_folder = RunFolder(folder) if folder else new_folder(runs_folder(self.parts.settings))
+        path = self.open_resources.enter_context(run_folder).path
+        for table in (METRICS, CLIENTS):
+            RoundCsv(path / table).read(self.resume.content["global_step"] if self.resume else 0)
+        return path
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write the settings of a new run before its first evaluation."""
+        if trainer.ckpt_path is None:
+            self._write(trainer)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write the settings of a run that resumes when all else can."""
+        if trainer.ckpt_path is not None:
+            self._write(trainer)
+
+    def _write(self, trainer: pl.Trainer) -> None:
+        if self.run_folder is None or not trainer.is_global_zero:
+            return
+        is_new = not continues(trainer)
+        settings = self.parts.settings
+        config = yaml.safe_dump(with_data_defaults(settings), sort_keys=False)
+        files.write_text(config, self.run_folder / CONFIG)
+        files.write_text(yaml.safe_dump(label_of(trainer)._asdict()), self.run_folder / LABEL)
+        begin_runs(trainer.loggers, settings, self.run_folder, is_new)
+        for logger in trainer.loggers:
+            if isinstance(logger, Board):
+                logger.show_config(config, trainer.global_step)
+                if is_new:
+                    logger.show_row(settings, results_of(self.parts.data))
+
+    def check_folder(self, trainer: pl.Trainer) -> None:
+        """Refuse to go on if someone has removed the folder of this run, which then has no lock.
+
+        Raises:
+            PflError: If it is gone.
+        """
+        if self.run_folder and trainer.is_global_zero and not (self.run_folder / LOCK).exists():
+            raise PflError(f"'{self.run_folder}' was removed while this run wrote to it; start the run again")
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Stop if the folder is gone: checkpoints would make it anew, with half of the run."""
+        self.check_folder(trainer)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Stop if the folder is gone; evaluations take longest."""
+        self.check_folder(trainer)
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Add the settings as plain values, and the fingerprint of the data, which is computed once."""
+        self.fingerprint = self.fingerprint or self.parts.data.fingerprint()
+        checkpoint["fingerprint"] = self.fingerprint
+        checkpoint["config"] = self.parts.settings
+
+
+def check_data(data: FederatedDataModule, resume: Resume | None) -> None:
+    """Refuse other data than those of the checkpoint, or of another machine of this run.
+
+    Raises:
+        PflError: If the data are others.
+    """
+    place = getattr(data, data.files_option)
+    held = f"data.{data.files_option}: '{place}'" if place else f"data: {type(data).__name__}"
+    before = resume and resume.content.get("fingerprint")
+    if before and before != data.fingerprint():
+        raise PflError(f"{held} holds other data than the checkpoint was trained on; allowed: the same")
+    if processes.count() > 1 and len(set(processes.all_gather(data.fingerprint()))) > 1:
+        raise PflError(f"{held} holds different data on the machines of this run; allowed: the same")
+
+
+def results_of(data: FederatedDataModule) -> list[str]:
+    """Names of the results of a run beside its settings: the headlines, test first, their round, and the time."""
+    splits = [split for split in reversed(HEADLINED) if split in data.eval_splits]
+    return [*(headline(split, score_kind_of(data)) for split in splits), EVALUATED, "time/total"]
