@@ -8,6 +8,7 @@ UV = $(BIN)/uv pip install --quiet
 EXTRA = $(if $(CI),dev,test)
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 BELOW_METHODS = client data federation metrics models report server settings system
+ONLY_IN_CI = tests/input tests/tools/reproduction $(wildcard tests/tools/test_*.py)
 OTHERS = $(addprefix cli/test_, data.py fit.py loggers.py own_networks.py search.py) \
     client/test_engine.py test_dependencies.py test_files.py callbacks data metrics models report
 
@@ -21,7 +22,7 @@ check: .venv/$(EXTRA)  ## after each edit: the rooms below the methods, and the 
 	    $(addprefix tests/, $(BELOW_METHODS)) tests/methods/test_contract.py
 
 test: lint  ## set up and run all checks; slow ones, and those of wrong input, tools and all extras, only if CI is set
-	$(PYTEST) $(if $(CI),,-m "not slow" --ignore tests/input --ignore tests/tools)
+	$(PYTEST) $(if $(CI),,-m "not slow" $(addprefix --ignore=, $(ONLY_IN_CI)))
 
 test-lowest: .venv-lowest/installed  ## tests of what calls other libraries, with the lowest versions that pyproject.toml allows
 	OMP_NUM_THREADS=1 $(LOWEST)/pytest -n 2 --dist worksteal pfl_lightning $(addprefix tests/, $(OTHERS))

@@ -164,8 +164,7 @@ def main(
             graphs.
         json: File to write the measurements to.
         figure: Picture of the ratios; its ending says the format.
-        peers: Whether other libraries are measured too, or the names of some: plain_torch, jax_scan, fedjax, flower,
-            pfl_research, blazefl, fedlab.
+        peers: Whether other libraries are measured too, or the names of some: plain_torch, jax_scan, fedjax.
         peers_root: Folder of their environments; those that are missing are built, which takes minutes.
         tracks: Checkouts of libraries, whose own commands are then measured beside pfl fit, also in environments of
             their own: pfllib, niid_bench (of Flower) and pfl_research, such as {pfllib: FOLDER}.

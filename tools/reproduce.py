@@ -17,7 +17,7 @@ import pandas as pd
 from jsonargparse import auto_cli
 from reproduction.check import check
 from reproduction.claims import FAILS, Claim, show
-from reproduction.items import Item, Scale, items_of, papers
+from reproduction.items import Item, Scale, papers
 
 from pfl_lightning.errors import PflError
 
@@ -67,7 +67,6 @@ def reproduce(
         if out.exists() and not out.is_dir():
             raise PflError(f"out: {out} is not possible; allowed: a folder")
         check_names("paper", [paper], papers(), "tools/reproduce.py")
-        check_names("item", [item], items_of(paper), paper)
         asked = Item(paper, item)
         check_names("scale", [scale], asked.scales, item)
         possible = asked.pairs_at(scale)

@@ -54,7 +54,7 @@ def test_a_backend_that_cannot_run_the_network_is_left_out_with_a_line(capsys):
 
 
 @pytest.mark.parametrize(
-    ("asked", "names"), [("true", list(benchmark.rounds.PEERS)), ("[fedlab, jax_scan]", ["jax_scan", "fedlab"])]
+    ("asked", "names"), [("true", list(benchmark.rounds.PEERS)), ("[fedjax, jax_scan]", ["jax_scan", "fedjax"])]
 )
 def test_peers_are_measured_with_our_own_program(asked, names, bench, monkeypatch, tmp_path, capsys):
     calls = []

@@ -12,8 +12,9 @@ from benchmarks import evaluation, loading, timing, training, variants
 from benchmarks.device import device_of, name_of
 from benchmarks.training import contestants
 from benchmarks.variants import VARIANTS
-from benchmarks.waits import WARNING, listening, waits
+from benchmarks.waits import WARNING, waits
 from benchmarks.workloads import WORKLOADS, RandomClients
+from fakes.meta_device import listening
 from torch import nn
 
 from pfl_lightning.errors import PflError

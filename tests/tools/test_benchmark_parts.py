@@ -13,53 +13,36 @@ def ragged(tiny):
     return replace(tiny, cohort=12, samples=23)
 
 
+def samples_of(batches):
+    """For every sample two random sums of its numbers, and its label; samples are sorted, ``[samples, 3]``."""
+    rows = []
+    for inputs, targets in batches:
+        numbers = inputs.reshape(targets.numel(), -1)
+        weights = torch.rand(2, numbers.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        rows.append(torch.cat([numbers.double() @ weights.T, targets.reshape(-1, 1)], dim=1))
+    samples = torch.cat(rows)
+    return samples[samples[:, 0].argsort()]
+
+
 def test_our_batches_have_the_samples_of_the_loaders(ragged):
+    torch.set_default_dtype(torch.float64)
     usual, ours = loading.UsualBatches(ragged), loading.OurBatches(ragged)
-    loading.check_same_batches(usual, ours)
+    torch.testing.assert_close(samples_of(ours.batches()), samples_of(usual.batches()))
     assert sum(targets.numel() for _, targets in usual.batches()) == 12 * 23
     assert {len(targets) for _, targets in usual.batches()} == {10, 3}
 
 
-def other_labels(table):
-    table.samples.targets = table.samples.targets.roll(1)
-
-
-def other_samples(table):
-    table.flat[0] = table.flat[1]
-
-
-def other_pixels(table):
-    table.samples.transform.mean = table.samples.transform.mean + 0.01
-
-
-@pytest.mark.parametrize("spoil", [other_labels, other_samples, other_pixels])
-def test_other_batches_are_noticed(ragged, spoil):
-    usual, ours = loading.UsualBatches(ragged), loading.OurBatches(ragged)
-    spoil(ours.data.tables["train"])
-    with pytest.raises(RuntimeError, match="other samples"):
-        loading.check_same_batches(usual, ours)
-
-
 def test_scores_are_those_of_every_clients_own_head(ragged):
-    evaluation.check_same_scores(ragged, ["auto", "sequential", "batched"])
-    plain, _ = evaluation.contestants(ragged, [])
+    torch.set_default_dtype(torch.float64)
+    plain, ours = evaluation.contestants(ragged, ["auto", "sequential", "batched"])
     correct, losses = plain.turn()
     assert len(set(losses.tolist())) == ragged.cohort
+    for contestant in ours.values():
+        torch.testing.assert_close(contestant.turn(), (correct, losses))
     loop = plain.loop
     for client, (inputs, targets) in loop.data.items():
         loop.network.load_state_dict(loop.states[client], strict=False)
         assert correct[client] == (loop.network(inputs).argmax(1) == targets).sum()
-
-
-def test_other_scores_are_noticed(tiny, monkeypatch):
-    def swapped(self):
-        correct, losses = scores(self)
-        return correct, losses[torch.tensor([1, 0, *range(2, len(losses))])]
-
-    scores = evaluation.OurScores.turn
-    monkeypatch.setattr(evaluation.OurScores, "turn", swapped)
-    with pytest.raises(RuntimeError, match="batched finds other scores"):
-        evaluation.check_same_scores(tiny, ["batched"])
 
 
 def test_figure_shows_the_ratios_and_the_best_as_a_number():

@@ -1,7 +1,7 @@
 import pandas as pd
 import pytest
 import reproduce
-from reproduction.claims import fact
+from reproduction.claims import FAILS, HOLDS, Claim
 from reproduction.items import papers
 from reproduction.runs import Place
 
@@ -15,7 +15,9 @@ def asked(monkeypatch):
 
     def check(found):
         parts.extend(found)
-        return [fact(f"{part.title}: it rises", "1", "2", number == 0) for number, part in enumerate(parts)]
+        return [
+            Claim(f"{part.title}: it rises", "1", "2", FAILS if number else HOLDS) for number, part in enumerate(parts)
+        ]
 
     monkeypatch.setattr(reproduce, "check", check)
     return parts

@@ -1,7 +1,6 @@
 """Accuracy of every client's own model: our engine, and a loop over clients with one module."""
 
 from collections.abc import Sequence
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -9,7 +8,7 @@ from torch.nn import functional as F
 
 from benchmarks import training
 from benchmarks.device import CPU
-from benchmarks.timing import default_float
+from benchmarks.timing import Contest
 from benchmarks.workloads import RandomClients, Workload
 from pfl_lightning.client import BackendName, Examples
 
@@ -65,26 +64,13 @@ class PlainScores(training.Plain):
 
 def contestants(
     workload: Workload, backends: Sequence[BackendName], device: torch.device = CPU
-) -> tuple[PlainScores, dict[BackendName, OurScores]]:
+) -> tuple[PlainScores, dict[str, OurScores]]:
     """The plain loop and each backend, with the same clients and the same models."""
     data = RandomClients(workload, device)
     plain = PlainScores(workload, OurScores(workload, data, "sequential"))
     return plain, {backend: OurScores(workload, data, backend) for backend in backends}
 
 
-def check_same_scores(workload: Workload, backends: Sequence[BackendName], device: torch.device = CPU) -> None:
-    """Let each evaluate the clients in float64.
-
-    Raises:
-        RuntimeError: If a backend counts other correct predictions at any client, or other losses.
-    """
-    with default_float(torch.float64):
-        plain, ours = contestants(workload, backends, device)
-        expected = plain.turn()
-        for backend, contestant in ours.items():
-            correct, losses = contestant.turn()
-            if not (torch.equal(correct, expected[0]) and torch.allclose(losses, expected[1])):
-                raise RuntimeError(f"{backend} finds other scores than the plain loop")
-
-
-contest = partial(training.contest, check=check_same_scores, contestants=contestants)
+def contest(workload: Workload, backends: Sequence[BackendName], device: torch.device = CPU) -> Contest:
+    """The plain loop and each backend."""
+    return training.between(*contestants(workload, backends, device), device)

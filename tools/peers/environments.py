@@ -24,12 +24,10 @@ class Peer:
     Attributes:
         program: File beside this one.
         requirements: Pins for pip; none for what runs with the caller's own packages.
-        python: Command of the Python that it needs, in place of this one if there is such a command.
     """
 
     program: str
     requirements: tuple[str, ...] = ()
-    python: str = sys.executable
 
     @property
     def name(self) -> str:
@@ -47,10 +45,6 @@ PEERS: dict[str, Peer] = {
         Peer("plain_torch.py"),
         Peer("jax_scan.py", (JAX, NUMPY)),
         Peer("fedjax_round.py", ("fedjax==0.0.17", JAX, NUMPY)),
-        Peer("flower.py", ("flwr[simulation]==1.41.0", TORCH, NUMPY)),
-        Peer("pfl_research.py", ("pfl[pytorch]==0.6.0", TORCH, NUMPY)),
-        Peer("blazefl_round.py", ("blazefl[contrib,reproducibility]==2.0.3", TORCH, NUMPY), "python3.12"),
-        Peer("fedlab_round.py", ("fedlab==1.3.0", TORCH, TORCHVISION, NUMPY)),
     )
 }
 
@@ -69,7 +63,7 @@ def environment(peer: Peer, root: Path) -> Path:
     wanted = "\n".join(peer.requirements)
     if not (marker.exists() and marker.read_text() == wanted):
         shutil.rmtree(folder, ignore_errors=True)
-        execute([shutil.which(peer.python) or sys.executable, "-m", "venv", folder], PATIENCE_TO_BUILD)
+        execute([sys.executable, "-m", "venv", folder], PATIENCE_TO_BUILD)
         pip: list[str | Path] = [interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         execute([*pip, *peer.requirements], PATIENCE_TO_BUILD)
         marker.write_text(wanted)

@@ -9,6 +9,7 @@ import fedjax  # noqa: E402  # after the name is back
 import jax.numpy as jnp  # noqa: E402
 from fedjax.algorithms import fed_avg  # noqa: E402
 
+from peers.jax_network import loss, transposed  # noqa: E402
 from peers.work import Program, Weights, Work, run  # noqa: E402
 
 
@@ -21,22 +22,15 @@ class FedJax(Program):
         self.work = work
         batches = fedjax.ShuffleRepeatBatchHParams(batch_size=work.batch_size, num_epochs=1, skip_shuffle=True)
         self.algorithm = fed_avg.federated_averaging(
-            jax.grad(self.loss),
+            jax.grad(lambda weights, batch, key: loss(weights, work.layers, batch["x"], batch["y"])),
             fedjax.optimizers.sgd(work.lr, work.momentum),
             fedjax.optimizers.sgd(1.0),  # the server goes all the way to the mean
             batches,
         )
         # a copy: its leaves are the server's state
-        self.state = self.algorithm.init({name: jnp.asarray(array) for name, array in work.weights.items()})
+        start = {name: jnp.asarray(transposed(name, array)) for name, array in work.weights.items()}
+        self.state = self.algorithm.init(start)
         self.clients: list[tuple[bytes, fedjax.ClientDataset, jax.Array]] = []
-
-    def loss(self, weights: dict[str, jax.Array], batch: dict[str, jax.Array], key: jax.Array) -> jax.Array:
-        """Mean cross-entropy of a batch."""
-        x = batch["x"]
-        for name in self.work.layers:
-            x = x if name == self.work.layers[0] else jax.nn.relu(x)
-            x = x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
-        return -jnp.take_along_axis(jax.nn.log_softmax(x), batch["y"][:, None], axis=1).mean()
 
     def prepare(self, number: int) -> None:
         """Data sets with the samples in the round's order."""
@@ -54,7 +48,7 @@ class FedJax(Program):
 
     def weights(self) -> Weights:
         """The server's parameters."""
-        return {name: np.asarray(array) for name, array in self.state.params.items()}
+        return {name: transposed(name, np.asarray(array)) for name, array in self.state.params.items()}
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from peers.work import Array, Program, Weights, Work, run, threads
+from peers.work import Program, Weights, Work, run, threads
 
 # XLA gives one CPU device work for all cores, but a network as small as this does not keep two of them busy
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={threads()}"
@@ -21,12 +21,14 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from peers.jax_network import loss, transposed
+
 Tree = dict[str, jax.Array]
 CLIENTS = "clients"
 
 
 class JaxScan(Program):
-    """FedAvg as one program; weights are [in, out], which the matrix products like best."""
+    """FedAvg as one program."""
 
     packages = ("jax", "jaxlib", "numpy")
 
@@ -57,11 +59,6 @@ class JaxScan(Program):
         return {name: transposed(name, np.asarray(array)) for name, array in self.current.items()}
 
 
-def transposed(name: str, array: Array) -> Array:
-    """Weights the other way round; biases as they are."""
-    return array.T if name.endswith("weight") else array
-
-
 def share_of_round(work: Work, weights: Tree, inputs: jax.Array, targets: jax.Array, orders: jax.Array) -> Tree:
     """One core's clients, one after the other; the mean is over the clients of all cores."""
 
@@ -87,14 +84,6 @@ def client(work: Work, weights: Tree, inputs: jax.Array, targets: jax.Array, ord
     trained: Tree
     (trained, _), _ = lax.scan(next_step, (weights, rest), order.reshape(-1, work.batch_size))
     return trained
-
-
-def loss(weights: Tree, layers: list[str], x: jax.Array, y: jax.Array) -> jax.Array:
-    """Mean cross-entropy of a batch."""
-    for name in layers:
-        x = x if name == layers[0] else jax.nn.relu(x)
-        x = x @ weights[f"{name}.weight"] + weights[f"{name}.bias"]
-    return -jnp.take_along_axis(jax.nn.log_softmax(x), y[:, None], axis=1).mean()
 
 
 if __name__ == "__main__":

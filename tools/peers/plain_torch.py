@@ -2,14 +2,12 @@
 
 import copy
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from plain_loop import train, weighted_mean
 from torch import nn
 from torch.nn import functional as F
 from torch.optim import SGD
-from torch.utils.data import DataLoader, TensorDataset
 
 from peers.work import Program, Weights, Work, run, threads
 
@@ -28,25 +26,9 @@ class TorchProgram(Program):
         torch.set_num_threads(threads())
         self.work = work
 
-    def ordered(self, number: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Inputs and targets of each client, in the order in which round ``number`` uses them."""
-        return list(zip(*map(torch.from_numpy, self.work.ordered(number)), strict=True))
-
     def weights(self) -> Weights:
         """The server's model."""
         return {name: tensor.numpy() for name, tensor in self.model.state_dict().items()}
-
-
-class Loaders:
-    """What BlazeFL and FedLab ask a data set for; loaders do not shuffle, since the samples are in order already."""
-
-    def __init__(self, batch_size: int) -> None:
-        self.batch_size = batch_size
-        self.clients: list[tuple[torch.Tensor, torch.Tensor]] = []
-
-    def of(self, client: int) -> DataLoader[Any]:
-        """Batches of a client."""
-        return DataLoader(TensorDataset(*self.clients[client]), batch_size=self.batch_size)
 
 
 class PlainTorch(TorchProgram):
@@ -58,15 +40,16 @@ class PlainTorch(TorchProgram):
 
     def round(self, number: int) -> None:
         """One round of FedAvg."""
-        self.model.load_state_dict(weighted_mean(self.uploads(number)))
+        self.model.load_state_dict(weighted_mean(uploads(self.model, self.work, number)))
 
-    def uploads(self, number: int) -> Iterator[tuple[float, dict[str, torch.Tensor]]]:
-        """Weight and model of each client after its training."""
-        clients = len(self.work.targets)
-        for client in range(clients):
-            model = copy.deepcopy(self.model)
-            train_client(model, self.work, number, client)
-            yield 1 / clients, model.state_dict()
+
+def uploads(model: nn.Module, work: Work, number: int) -> Iterator[tuple[float, dict[str, torch.Tensor]]]:
+    """Weight and model of each client after its training in a round."""
+    clients = len(work.targets)
+    for client in range(clients):
+        trained = copy.deepcopy(model)
+        train_client(trained, work, number, client)
+        yield 1 / clients, trained.state_dict()
 
 
 def train_client(model: nn.Module, work: Work, number: int, client: int) -> None:

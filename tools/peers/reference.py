@@ -1,17 +1,16 @@
-"""The workload that all peers do, and where a float64 loop arrives at, without module or optimizer."""
+"""The workload that all peers do, and where the plain loop arrives at in float64."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.nn import functional as F
+from plain_loop import weighted_mean
 
 from peers.environments import PeerError
-from peers.work import Array, Work, read
+from peers.plain_torch import network, uploads
+from peers.work import read
 
 TOLERANCE = 0.01  # of the update's norm; rounding errors alone come to a tenth of it
 Weights = dict[str, np.ndarray]
@@ -94,27 +93,10 @@ def distance(weights: Weights, reference: Weights) -> float:
 
 
 def reference_of(data: Path) -> Reference:
-    """The reference of a workload, in float64 without module or optimizer."""
+    """The reference of a workload: the plain loop in float64."""
     work = read(data)
-    start = {name: array.astype(np.float64) for name, array in work.weights.items()}
-    weights = [torch.from_numpy(array) for array in start.values()]
+    work = replace(work, inputs=work.inputs.astype(np.float64))
+    model = network(work).double()
     for number in range(len(work.orders)):
-        samples = zip(*work.ordered(number), strict=True)
-        trained = [reference_client(weights, work, inputs, targets) for inputs, targets in samples]
-        weights = [torch.stack(tensors).mean(0) for tensors in zip(*trained, strict=True)]
-    return len(work.orders), start, {name: tensor.numpy() for name, tensor in zip(start, weights, strict=True)}
-
-
-def reference_client(start: Sequence[Tensor], work: Work, inputs: Array, targets: np.ndarray) -> list[Tensor]:
-    """One client's weights after its steps with heavy-ball momentum."""
-    weights = [tensor.clone().requires_grad_() for tensor in start]
-    velocity = [torch.zeros_like(tensor) for tensor in start]
-    samples = torch.from_numpy(inputs).double().split(work.batch_size)
-    for x, y in zip(samples, torch.from_numpy(targets).split(work.batch_size), strict=True):
-        for layer in range(0, len(weights), 2):
-            x = F.linear(x if layer == 0 else x.relu(), weights[layer], weights[layer + 1])
-        gradients = torch.autograd.grad(F.cross_entropy(x, y), weights)
-        with torch.no_grad():
-            for weight, speed, gradient in zip(weights, velocity, gradients, strict=True):
-                weight -= work.lr * speed.mul_(work.momentum).add_(gradient)
-    return [weight.detach() for weight in weights]
+        model.load_state_dict(weighted_mean(uploads(model, work, number)))
+    return len(work.orders), work.weights, {name: tensor.numpy() for name, tensor in model.state_dict().items()}

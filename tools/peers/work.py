@@ -10,7 +10,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -58,9 +57,8 @@ class Work:
         return inputs, np.take_along_axis(self.targets, order, axis=1)
 
 
-@lru_cache(maxsize=1)
 def read(path: Path) -> Work:
-    """The workload of a file; once per process, for peers whose worker processes read it themselves."""
+    """The workload of a file."""
     with np.load(path) as stored:
         arrays = {name: stored[name] for name in stored.files}
     weights = {name: arrays.pop(name) for name in list(arrays) if name.startswith("fc")}
@@ -89,12 +87,6 @@ class Program(ABC):
         """The weights as they are now."""
 
 
-def arguments() -> tuple[Path, Path]:
-    """Paths of the workload and of the results."""
-    data, out = sys.argv[1:]
-    return Path(data), Path(out)
-
-
 def threads() -> int:
     """Threads that the caller wants to be used."""
     return int(os.environ.get("OMP_NUM_THREADS", os.cpu_count() or 1))
@@ -102,8 +94,8 @@ def threads() -> int:
 
 def run(start: Callable[[Work], Program]) -> None:
     """Does all rounds of the workload on the command line and writes down what came out."""
-    data, out = arguments()
-    work = read(data)
+    data, out = sys.argv[1:]
+    work = read(Path(data))
     program = start(work)
     seconds = []
     for number in range(len(work.orders)):

@@ -2,27 +2,80 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 import numpy as np
 
+from pfl_lightning.report import save_figure
 from reproduction.claims import Claim, about
-from reproduction.delta_fl.toy import toy_claims
-from reproduction.fedmac.recovery import recovery_claims
-from reproduction.items import Item, Part, expanded, fill, options_of, repeats
-from reproduction.kinds import slower_with_stragglers
+from reproduction.delta_fl import toy
+from reproduction.fedmac import recovery
+from reproduction.items import (
+    Group,
+    Item,
+    Other,
+    Part,
+    Search,
+    Settings,
+    bind,
+    construct,
+    expanded,
+    fill,
+    kind_of,
+    listed,
+    options_of,
+    repeats,
+)
+from reproduction.kinds import claims_of, row_of, slower_with_stragglers
 from reproduction.pictures import PICTURES
-from reproduction.results import Results
-from reproduction.rows import claims_of, verdicts
+from reproduction.results import Numbers, Printed, Results
+from reproduction.rows import verdicts
 from reproduction.runs import Sweep, compare, publish, train
-from reproduction.srpfl.linear_claims import linear_claims
+from reproduction.srpfl import linear
 from reproduction.stragglers.compare import compare_answers
-from reproduction.tables import table, write_csv
+from reproduction.tables import Table, table, write_csv
 
-COMPUTATIONS: Mapping[str, Callable[[Part], list[Claim]]] = {
-    "sparse_recovery": lambda part: recovery_claims(part.place),
-    "three_gaussians": lambda part: toy_claims(part.place),
-    "linear_representations": lambda part: linear_claims(part.place),
+COMPUTATIONS: Mapping[str, Callable[[Part], Numbers]] = {
+    "sparse_recovery": recovery.numbers,
+    "three_gaussians": toy.numbers,
+    "linear_representations": linear.numbers,
     "stragglers": compare_answers,
+}
+
+
+class Comparison(NamedTuple):
+    """Runs that ``pfl compare`` shows.
+
+    Attributes:
+        name: Name of its files.
+        runs: Pattern of their names.
+    """
+
+    name: str
+    runs: str = "*"
+
+
+class Across(NamedTuple):
+    """What is claimed of panels together: that stragglers cost less with doubling.
+
+    Attributes:
+        by: The variable that has the share of stragglers.
+        fast: Label of the curve with doubling.
+        slow: That of the one without.
+    """
+
+    by: str
+    fast: str
+    slow: str
+
+
+BLOCKS: Mapping[str, Callable[..., object]] = {
+    "runs": Group,
+    "compare": Comparison,
+    "tables": Table,
+    "choose": Search,
+    "other": Other,
+    "across": Across,
 }
 
 
@@ -31,49 +84,71 @@ def check(parts: Iterable[Part]) -> list[Claim]:
     claims: list[Claim] = []
     panels: dict[float, Results] = {}
     for part in parts:
-        part.place.folder.mkdir(parents=True, exist_ok=True)
         block = part.item.block
-        if "computation" in block:
-            claims += about(part.title, COMPUTATIONS[block["computation"]](part))
-            continue
-        results = results_of(part)
+        verify(part.item.common, f"{part.item.paper}/paper.yaml")
+        verify(block, f"{part.item.paper}/{part.item.name}.yaml")
+        part.place.folder.mkdir(parents=True, exist_ok=True)
+        computation = COMPUTATIONS[block.computation] if block.computation else None
+        results = Results(part, {}, numbers=computation(part)) if computation else results_of(part)
         claims += about(part.title, shown(results))
-        if "across" in block:
-            panels[part.variables[block["across"]["by"]]] = results
+        if block.across:
+            across = Across(**block.across)
+            panels[part.variables[across.by]] = results
     if panels:
-        claims += slower_with_stragglers(panels, block["across"]["fast"], block["across"]["slow"])
+        claims += slower_with_stragglers(panels, across.fast, across.slow)
     return claims
+
+
+def verify(settings: Settings, where: str) -> None:
+    """Make sure that settings have only keys that there are, before anything runs.
+
+    Raises:
+        PflError: If one has another.
+    """
+    for key, kind in BLOCKS.items():
+        for block in listed(getattr(settings, key) or []):
+            construct(kind, block, f"{where}, {key}")
+    for block in settings.numbers.values():
+        construct(Printed, block, f"{where}, numbers")
+    for block in settings.pictures or ():
+        picture, rest = kind_of(PICTURES, block, f"{where}, pictures")
+        bind(picture, rest, f"{where}, pictures", None)
+    rows = settings.claims.values() if isinstance(settings.claims, dict) else [settings.claims]
+    for row in (row for group in rows for row in group if isinstance(row, dict)):
+        row_of(row, f"{where}, claims")
 
 
 def results_of(part: Part, methods: list[str] | None = None) -> Results:
     """Make the runs of a part, of some methods alone if these are given, and those that it is compared with."""
     may_diverge = part.item.get("may_diverge", False)
     runs = dict(train(part.place, part.sweeps(methods), may_diverge))
-    if "choose" in part.item.block:
+    if part.item.block.choose:
         for method, sweep in chosen(part).items():
             (runs[method],) = train(part.place, [sweep], may_diverge).values()
             part.variables["chosen"][method] = sweep.settings
     other = None if methods else other_part(part)
-    return Results(part, runs, results_of(other, part.item.block["other"]["methods"]) if other else None)
+    return Results(part, runs, results_of(other, part.item.block.other["methods"]) if other else None)
 
 
 def other_part(part: Part) -> Part | None:
     """The panel of another figure that a panel is compared with at this scale."""
-    block, scale = part.item.block.get("other"), part.variables["scale"]
-    if block is None or scale not in block["scales"]:
+    scale = part.variables["scale"]
+    if not part.item.block.other:
         return None
-    other = Item(part.item.paper, block["item"])
-    title = fill(block["title"], part.variables)
-    if title not in other.pairs_at(scale):
+    other = construct(Other, part.item.block.other, "other")
+    item = Item(part.item.paper, other.item)
+    title = fill(other.title, part.variables)
+    if scale not in other.scales or title not in item.pairs_at(scale):
         return None
     out = part.place.folder.parents[1]
-    return other.part(title, scale, part.variables["root"], out, part.place.seeds, part.place.jobs)
+    return item.part(title, scale, part.variables["root"], out, part.place.seeds, part.place.jobs)
 
 
 def chosen(part: Part) -> dict[str, Sweep]:
     """The runs of each method with its best settings in a search for the first seed, which is made and shown."""
-    block, variables = part.item.block["choose"], part.variables
-    search = Item(part.item.paper, block["item"]).part(
+    variables = part.variables
+    wanted = construct(Search, part.item.block.choose, "choose")
+    search = Item(part.item.paper, wanted.item).part(
         part.title, variables["scale"], variables["root"], variables["out"], part.place.seeds[:1], part.place.jobs
     )
     search.place.folder.mkdir(parents=True, exist_ok=True)
@@ -81,32 +156,35 @@ def chosen(part: Part) -> dict[str, Sweep]:
     shown(results)
     best: dict[str, tuple[float, Sweep]] = {}
     for sweep in (single for group in search.sweeps() for single in group.singles()):
-        score = float(np.nan_to_num(results.values(sweep.names[0], block["measure"]), nan=-np.inf).mean())
+        score = float(np.nan_to_num(results.values(sweep.names[0], wanted.measure), nan=-np.inf).mean())
         (method,) = sweep.methods
         if method not in best or score > best[method][0]:
             best[method] = score, sweep
-    options = options_of(block.get("options", []), variables)
-    return {
-        method: sweep._replace(options=options, folder=block.get("folder", "")) for method, (_, sweep) in best.items()
-    }
+    options = options_of(wanted.options, variables)
+    return {method: sweep._replace(options=options, folder=wanted.folder) for method, (_, sweep) in best.items()}
 
 
 def shown(results: Results) -> list[Claim]:
     """The claims about some runs; writes and draws beside them what the settings name."""
     part = results.part
-    for block in part.item.block.get("compare", ()):
-        for comparison in expanded(block, part.variables):
-            names = [name for name in results.runs if fnmatchcase(name, comparison.get("runs", "*"))]
-            compare(part.place, [run for name in names for run in results.runs[name] if run], comparison["name"])
-    groups = list(claims_of(part.variables.get("claims", part.item.block.get("claims", ())), results))
+    own = part.item.block
+    for block in own.compare:
+        for settings in expanded(block, part.variables):
+            comparison = Comparison(**settings)
+            names = [name for name in results.runs if fnmatchcase(name, comparison.runs)]
+            compare(part.place, [run for name in names for run in results.runs[name] if run], comparison.name)
+    groups = list(claims_of(part.variables.get("claims", own.claims), results))
     texts: dict[str, list[str]] = {}
-    for block in part.item.block.get("tables", ()):
+    for block in own.tables:
+        made = construct(Table, block, "tables")
         for variables in repeats(block, part.variables):
-            texts.setdefault(fill(block["name"], variables), []).append(table(block, results, variables))
-        if "csv" in block:
-            write_csv(block, results, part.place.folder / block["csv"])
+            texts.setdefault(fill(made.name, variables), []).append(table(made, results, variables))
+        if made.csv:
+            write_csv(made, results, part.place.folder / made.csv)
     for name, tables in texts.items():
         publish(part.place, name, "\n".join(filter(None, [*tables, verdicts(groups)])))
-    for picture in part.item.get("pictures", ()):
-        PICTURES[picture["kind"]](picture, results)
+    for block in part.item.get("pictures", ()):
+        picture, settings = kind_of(PICTURES, block, "pictures")
+        for name, figure in picture(results, **settings).items():
+            save_figure(figure, part.place.folder / f"{name}.png")
     return [claim for _, claim in groups]

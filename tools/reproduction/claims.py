@@ -43,11 +43,6 @@ class Claim(NamedTuple):
         return self.verdict.partition(";")[0]
 
 
-def fact(claim: str, measured: str, expected: str, holds: bool) -> Claim:
-    """A claim about a single number, which holds or fails."""
-    return Claim(claim, measured, expected, HOLDS if holds else FAILS)
-
-
 def paired(claim: str, measured: str, expected: str, *differences: Floats) -> Claim:
     """A claim that some differences between runs of the same seeds are above 0.
 
@@ -96,7 +91,9 @@ def shared_level(differences: Sequence[Floats]) -> float:
 
 
 def interval(differences: Floats, level: float = LEVEL) -> tuple[float, float]:
-    """The t-interval of a mean over the seeds; endless for a single seed."""
+    """The t-interval of a mean over the seeds: endless for a single seed, a point where there are no seeds."""
+    if differences.ndim == 0:
+        return float(differences), float(differences)
     half = np.inf if len(differences) == 1 else half_width(differences, len(differences), level)
     return float(differences.mean() - half), float(differences.mean() + half)
 
@@ -128,11 +125,6 @@ def within(differences: Floats, band: float) -> tuple[Floats, Floats]:
     return band - differences, band + differences
 
 
-def ours(claims: Iterable[Claim]) -> list[Claim]:
-    """The claims as checks of our own, which do not count as the paper's."""
-    return [claim._replace(printed=OURS) for claim in claims]
-
-
 def about(what: str, claims: Sequence[Claim]) -> list[Claim]:
     """The claims, which say what they are about, if anything."""
     return [claim._replace(claim=f"{what}: {claim.claim}") if what else claim for claim in claims]
@@ -157,6 +149,7 @@ def show(claims: Sequence[Claim]) -> None:
 
 def spread(values: Floats, digits: int = 2, nan: str = "never") -> str:
     """Mean over the seeds, with their sample standard deviation if there are several; a word for seeds that are nan."""
+    values = np.atleast_1d(values)
     known = values[~np.isnan(values)]
     missing = len(values) - len(known)
     text = f"{known.mean():.{digits}f}" if len(known) else nan
@@ -168,8 +161,3 @@ def spread(values: Floats, digits: int = 2, nan: str = "never") -> str:
 def deviation(values: Floats) -> float:
     """Sample standard deviation over the seeds, 0 for a single one."""
     return float(values.std(ddof=1)) if len(values) > 1 else 0.0
-
-
-def listed(values: Iterable[Floats | float], digits: int = 2) -> str:
-    """Numbers in a row, or means over the seeds with their spreads."""
-    return ", ".join(spread(np.atleast_1d(value), digits) for value in values)

@@ -1,220 +1,161 @@
-"""Kinds of claims that are computations of their own; see ``rows.py`` for the others."""
+"""Kinds of claims that are computations of their own, and the claims of rows of any kind."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.stats import bootstrap
 
-from pfl_lightning import load_method
-from pfl_lightning.metrics import pair_correlation, pairs
-from pfl_lightning.report import Curve, RunRecord, cosine_figure, save_figure
-from pfl_lightning.server import cosines
+from pfl_lightning.report import Curve
 from pfl_lightning.system import TwoPopulation
-from reproduction.claims import (
-    FAILS,
-    HOLDS,
-    INCONCLUSIVE,
-    OURS,
-    Claim,
-    Floats,
-    fact,
-    listed,
-    ours,
-    paired,
-    spread,
-    within,
-)
-from reproduction.items import Spec
-from reproduction.measures import REACHED
+from reproduction.claims import FAILS, HOLDS, INCONCLUSIVE, OURS, Claim, Floats, paired, spread, within
+from reproduction.items import Spec, Variables, construct, expanded, kind_of
+from reproduction.measures import REACHED, logged
 from reproduction.results import Results, number_of
-from reproduction.runs import split_data
+from reproduction.rows import Above, Below, Falls, Near, Rises, Row, Within
 
 DRAWS = 2000  # of seeds and test devices
 SPEED_DRAWS = 200  # of the clients' speeds
 TIED = 1.0  # points of the mean accuracy over time within which two curves are tied
 GRID = 200  # points of time
 UNSTEADY = 5.0  # points: a published number that spreads so much says nothing
-ROUNDING = 1e-6  # of the error of consensus before mixing
 
 
-def on_par(row: Spec, results: Results) -> list[Claim]:
-    """The mean error of what has the smallest tail is at most a margin above a reference's."""
-    tails = {name: results.values(name, {"error": {"statistic": "p90"}}).mean() for name in row["others"]}
-    best = min(tails, key=lambda name: tails[name])
-    names = [row["reference"], *row["others"]]
-    means = {name: results.values(name, {"error": {"statistic": "mean"}}) for name in names}
-    texts = [f"{label}: {spread(means[name])}" for label, name in zip(row["labels"], names, strict=True)]
-    claim = row["claim"].replace("BEST", str(row["labels"][names.index(best)]))
-    gap = means[best] - means[row["reference"]]
-    return [paired(claim, "; ".join(texts), row["expected"], row["margin"] - gap)]
+@dataclass(kw_only=True)
+class OnPar(Row):
+    """The mean error of what has the smallest tail is at most a margin above a reference's.
 
-
-def elsewhere(row: Spec, results: Results) -> list[Claim]:
-    """The 90th percentile of the errors is below a reference's for other test devices of the same kind, too.
-
-    All seeds have the same test devices, so that their spread does not tell this; draws of devices and seeds do (the
-    percentile bootstrap of Efron, "Bootstrap Methods: Another Look at the Jackknife", Annals of Statistics 1979).
+    Attributes:
+        reference: The reference.
+        others: What may have the smallest tail; ``BEST`` in the claim is the label of the one that has.
+        margin: Points of the error.
     """
-    errors = [np.array(results.curve(name).final("error")) for name in (row["left"], row["right"])]
 
-    def gap(seeds: NDArray[np.int64], devices: NDArray[np.int64]) -> float:
-        tail, other = (np.percentile(each[np.ix_(seeds, devices)], 90, axis=1) for each in errors)
-        return float(100 * (tail - other).mean())
+    reference: str
+    others: Sequence[str]
+    margin: float
 
-    seeds, devices = map(np.arange, errors[0].shape)
-    drawn = bootstrap((seeds, devices), gap, n_resamples=DRAWS, vectorized=False, method="percentile", random_state=0)
-    low, high = drawn.confidence_interval
-    claim = f"{row['claim']}, draws of {len(devices)} devices (points)"
-    measured = f"{gap(seeds, devices):.1f}, from {low:.1f} to {high:.1f}"
-    return [Claim(claim, measured, "below 0", HOLDS if high < 0 else FAILS if low > 0 else INCONCLUSIVE, OURS)]
-
-
-def share_kept(row: Spec, results: Results) -> list[Claim]:
-    """As many devices are kept in each round as the conformity says, up to their weights, from first to last."""
-    curve = results.curve(row["of"])
-    shares = curve.cohorts.to_numpy().T / curve.runs[0].settings["data.participation.pool_size"]
-    first, second = (half.mean(1) for half in np.array_split(shares, 2, axis=1))
-    return [
-        paired(
-            f"{row['of']}: share of a round's devices that are kept",
-            f"{shares.mean():.2f}, from {shares.min():.2f} to {shares.max():.2f}",
-            f"{row['conformity']} ± {row['band']}",
-            *within(shares.mean(1) - row["conformity"], row["band"]),
-        ),
-        paired(
-            f"{row['of']}: the same in the first and in the second half of the rounds",
-            listed((first, second)),
-            f"within {row['change']}",
-            *within(first - second, row["change"]),
-        ),
-    ]
+    def decide(self, results: Results) -> list[Claim]:
+        """The claim with its verdict."""
+        tails = {name: results.values(name, {"error": {"statistic": "p90"}}).mean() for name in self.others}
+        best = min(tails, key=lambda name: tails[name])
+        names = [self.reference, *self.others]
+        means = {name: results.values(name, {"error": {"statistic": "mean"}}) for name in names}
+        claim = self.claim.replace("BEST", str(self.labels[names.index(best)]))
+        gap = means[best] - means[self.reference]
+        return [paired(claim, self.text(means.values()), self.expected, self.margin - gap)]
 
 
-def devices(row: Spec, results: Results) -> list[Claim]:
-    """The devices are as many as in the paper's Table 1, and about as large; which users train is random."""
-    data = split_data(results.part.place.options)
-    counts = data.training_counts
-    found = [len(counts), data.num_clients - len(counts)]
-    smallest, median, largest = int(counts.min()), float(np.median(counts)), int(counts.max())
-    near = abs(median / row["median"] - 1) <= row["margin"]
-    numbers = [row["train"], row["test"]]
-    sizes = f"{row['smallest']}, {row['median']} ± {row['margin']:.0%}, {row['largest']} in one half"
-    measured = f"{smallest}, {median:g}, {largest}"
-    text = "samples of the smallest, the median and the largest training device"
-    return [
-        fact("training and test devices", ", ".join(map(str, found)), ", ".join(map(str, numbers)), found == numbers),
-        fact(text, measured, sizes, smallest == row["smallest"] and near),
-    ]
+@dataclass(kw_only=True)
+class BelowByDraws(Row):
+    """A percentile of the clients' errors is below a reference's for other clients of the same kind, too.
+
+    All seeds have the same test clients, so that their spread does not tell this; draws of clients and seeds do (the
+    percentile bootstrap of Efron, "Bootstrap Methods: Another Look at the Jackknife", Annals of Statistics 1979).
+
+    Attributes:
+        left: The runs.
+        right: Those of the reference.
+        percentile: The percentile.
+    """
+
+    left: str
+    right: str
+    percentile: float
+
+    def decide(self, results: Results) -> list[Claim]:
+        """The claim with its verdict."""
+        errors = [np.array(results.curve(name).final("error")) for name in (self.left, self.right)]
+
+        def gap(seeds: NDArray[np.int64], clients: NDArray[np.int64]) -> float:
+            drawn = (matrix[np.ix_(seeds, clients)] for matrix in errors)
+            tail, reference = (np.percentile(matrix, self.percentile, axis=1) for matrix in drawn)
+            return float(100 * (tail - reference).mean())
+
+        seeds, clients = map(np.arange, errors[0].shape)
+        drawn = bootstrap(
+            (seeds, clients), gap, n_resamples=DRAWS, vectorized=False, method="percentile", random_state=0
+        )
+        low, high = drawn.confidence_interval
+        measured = f"{gap(seeds, clients):.1f}, from {low:.1f} to {high:.1f}"
+        claim = self.claim.replace("CLIENTS", str(len(clients)))
+        return [Claim(claim, measured, "below 0", HOLDS if high < 0 else FAILS if low > 0 else INCONCLUSIVE, OURS)]
 
 
-def smallest_share(row: Spec, results: Results) -> list[Claim]:
-    """Every client has at least a share of the mean number of training samples."""
-    sizes = split_data(results.part.place.options).class_counts()["train"].sum(1)
-    smallest = float(sizes.min() / sizes.mean())
-    return [fact(row["claim"], f"{smallest:.2f}", f"at least {row['least']}", smallest >= row["least"])]
-
-
-def ruined(row: Spec, results: Results) -> list[Claim]:
-    """The last value is below the one before, and this below the usual ones, the better of the first two."""
-    values = [results.values(name, row["measure"]) for name in row["of"]]
-    usual = max(values[:2], key=np.mean)
-    return [paired(row["claim"], listed(values), row["expected"], values[-2] - values[-1], usual - values[-2])]
-
-
-def agrees(row: Spec, results: Results) -> list[Claim]:
+@dataclass(kw_only=True)
+class Agrees(Row):
     """A value is as near to the published one as a band, or as its standard deviation if that is larger.
 
     There is no claim where the published trials differ by so much that any number would agree.
+
+    Attributes:
+        left: The runs.
+        band: Points.
     """
-    printed = results.printed.get(row["left"])
-    if printed is None:
-        return []
-    deviation = float(str(printed).partition("± ")[2] or 0)
-    if deviation > UNSTEADY:
-        return []
-    number, band = number_of(printed), max(row["band"], deviation)
-    values = results.values(row["left"], row["measure"])
-    expected = f"{number:.2f} ± {band:.2f}"
-    measured = spread(values, nan="ended early")
-    claim = paired(row["claim"], measured, expected, *within(values - number, band))
-    return [claim._replace(printed=printed if deviation else f"{number:.2f}")]
+
+    left: str
+    band: float
+
+    def decide(self, results: Results) -> list[Claim]:
+        """The claim with its verdict, if there is one."""
+        printed = results.printed.get(self.left)
+        if printed is None:
+            return []
+        deviation = float(str(printed).partition("± ")[2] or 0)
+        if deviation > UNSTEADY:
+            return []
+        number = number_of(printed)
+        band = max(self.band, deviation)
+        values = results.values(self.left, self.measure)
+        measured = spread(values, nan="ended early")
+        claim = paired(self.claim, measured, f"{number:.2f} ± {band:.2f}", *within(values - number, band))
+        return [claim._replace(printed=printed if deviation else f"{number:.2f}")]
 
 
-# DePRL
+@dataclass(kw_only=True)
+class RisesThenFalls(Row):
+    """What the runs log in each round grows first, and then falls.
 
-
-def logged(results: Results, name: str, tag: str) -> Floats:
-    """What the runs of a name have logged in each round, ``[seeds, rounds]``."""
-    runs, _ = results.runs_of(name)
-    return np.array([run.logged[tag].dropna() for run in runs if run])
-
-
-def mixed_at_once(row: Spec, results: Results) -> list[Claim]:
-    """Nothing of the error of consensus is left after mixing."""
-    before, after = (logged(results, row["of"], f"consensus/{when}") for when in ("before", "after"))
-    left = float((after / before).max())
-    return [fact(row["claim"], f"{left:.1g}", f"at most {ROUNDING:g}, by rounding", left <= ROUNDING)]
-
-
-def rises_then_falls(row: Spec, results: Results) -> list[Claim]:
-    """The error of consensus after mixing grows first, and then falls with the learning rate."""
-    after = logged(results, row["of"], "consensus/after")
-    peak = int(after.mean(0).argmax())
-    claim = f"{row['claim']} after rounds 1, {peak + 1} (the largest) and {after.shape[1]}"
-    measured = ", ".join(f"{after[:, at].mean():.2g}" for at in (0, peak, -1))
-    differences = [after[:, peak] - after[:, at] for at in (0, -1)]
-    return [paired(claim, measured, "rises, then falls", *differences)]
-
-
-def alike(row: Spec, results: Results) -> list[Claim]:
-    """Clients with similar data have similar heads, and all bodies are alike; draws the cosines of the first seed."""
-    place, alpha = results.part.place, row["alpha"]
-    data = split_data([*place.options, f"--data.partition.alpha={alpha}"])
-    counts = torch.from_numpy(data.class_counts()["train"])
-    maps = [cosines_of(run, counts) for run in results.runs_of(row["of"])[0] if run]
-    first = {name: entries.numpy() for name, entries in maps[0].items()}
-    save_figure(cosine_figure(first, counts.numpy()), place.folder / f"fig3_alpha={alpha}.png")
-    correlations = np.array([float(pair_correlation(each["data"], each["heads"])) for each in maps])
-    smallest = np.array([float(pairs(each["bodies"]).min() + 1) / 2 for each in maps])
-    text = f"alpha {alpha}: correlation of the cosines of heads with those of data"
-    other = f"alpha {alpha}: smallest cosine c of two bodies, as (c + 1) / 2"  # which the authors' code draws
-    bound = row["bound"]
-    return [
-        paired(text, spread(correlations), "above 0", correlations),
-        *ours([paired(other, spread(smallest, 4), f"above {bound}", smallest - bound)]),
-    ]
-
-
-def cosines_of(run: RunRecord, counts: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Cosines between clients at the end of a run: of their training samples of each class, their heads and bodies.
-
-    Args:
-        run: The run.
-        counts: Training samples of each client and class, ``[clients, classes]``.
+    Attributes:
+        of: The runs.
+        tag: What they log.
     """
-    method = load_method(run.folder / "checkpoints/last.ckpt")
-    names = [sorted(method.parts[part] & method.engine.trainable) for part in ("head", "body")]
-    products = [counts.double() @ counts.double().T, *map(method.clients.inner_products, names)]
-    return {name: cosines(entries).cpu() for name, entries in zip(("data", "heads", "bodies"), products, strict=True)}
+
+    of: str
+    tag: str
+
+    def decide(self, results: Results) -> list[Claim]:
+        """The claim with its verdict."""
+        values = logged(results.runs_of(self.of)[0], self.tag)
+        peak = int(values.mean(0).argmax())
+        claim = f"{self.claim} after rounds 1, {peak + 1} (the largest) and {values.shape[1]}"
+        measured = ", ".join(f"{values[:, at].mean():.2g}" for at in (0, peak, -1))
+        differences = [values[:, peak] - values[:, at] for at in (0, -1)]
+        return [paired(claim, measured, "rises, then falls", *differences)]
 
 
-# SRPFL
+@dataclass(kw_only=True)
+class BestOverTime(Row):
+    """One curve is the best of all, or tied, in mean accuracy until the first runs end.
 
+    Attributes:
+        of: Its label.
+    """
 
-def best_over_time(row: Spec, results: Results) -> list[Claim]:
-    """One curve is the best of all, or tied, in mean accuracy until the first runs end."""
-    curves, name = results.labelled, row["of"]
-    end = min(float(curve.times(0.0)[:, -1].min()) for curve in curves.values())
-    seconds = np.linspace(0, end, GRID)
-    areas = {label: 100 * mean_until(curve, seconds) for label, curve in curves.items()}
-    best = max(areas, key=lambda label: areas[label].mean())
-    measured = f"{spread(areas[name], 1)}; the best is {best}, {spread(areas[best], 1)}"
-    claim = f"{row['claim']} (mean accuracy in the first {end:.0f} seconds, %)"
-    behind = [areas[label] - areas[name] for label in areas if label != name]
-    return [paired(claim, measured, row["expected"], *(TIED - gap for gap in behind))]
+    of: str
+
+    def decide(self, results: Results) -> list[Claim]:
+        """The claim with its verdict."""
+        curves = results.labelled
+        end = min(float(curve.times(0.0)[:, -1].min()) for curve in curves.values())
+        seconds = np.linspace(0, end, GRID)
+        areas = {label: 100 * mean_until(curve, seconds) for label, curve in curves.items()}
+        best = max(areas, key=lambda label: areas[label].mean())
+        measured = f"{spread(areas[self.of], 1)}; the best is {best}, {spread(areas[best], 1)}"
+        claim = f"{self.claim} (mean accuracy in the first {end:.0f} seconds, %)"
+        behind = [areas[label] - areas[self.of] for label in areas if label != self.of]
+        return [paired(claim, measured, self.expected, *(TIED - gap for gap in behind))]
 
 
 def mean_until(curve: Curve, seconds: Floats) -> Floats:
@@ -223,13 +164,68 @@ def mean_until(curve: Curve, seconds: Floats) -> Floats:
     return np.array([np.interp(seconds, times, means).mean() for times, means in both])
 
 
-def worst(row: Spec, results: Results) -> list[Claim]:
-    """Some curves end below all others."""
-    ends = {name: 100 * curve.means[:, -1] for name, curve in results.labelled.items()}
-    order = sorted(ends, key=lambda name: float(ends[name].mean()))
-    measured = ", ".join(f"{name} {spread(ends[name], 1)}" for name in order[:3])
-    gaps = [ends[name] - ends[low] for name in ends if name not in row["of"] for low in row["of"]]
-    return [paired(row["claim"], measured, row["expected"], *gaps)]
+@dataclass(kw_only=True)
+class Worst(Row):
+    """Some curves end below all others.
+
+    Attributes:
+        of: Their labels.
+    """
+
+    of: Sequence[str]
+
+    def decide(self, results: Results) -> list[Claim]:
+        """The claim with its verdict."""
+        ends = {name: 100 * curve.means[:, -1] for name, curve in results.labelled.items()}
+        order = sorted(ends, key=lambda name: float(ends[name].mean()))
+        measured = ", ".join(f"{name} {spread(ends[name], 1)}" for name in order[:3])
+        gaps = [ends[name] - ends[low] for name in ends if name not in self.of for low in self.of]
+        return [paired(self.claim, measured, self.expected, *gaps)]
+
+
+KINDS: Mapping[str, type[Row]] = {
+    "rises": Rises,
+    "falls": Falls,
+    "above": Above,
+    "below": Below,
+    "within": Within,
+    "near": Near,
+    "on_par": OnPar,
+    "below_by_draws": BelowByDraws,
+    "agrees": Agrees,
+    "rises_then_falls": RisesThenFalls,
+    "best_over_time": BestOverTime,
+    "worst": Worst,
+}
+
+
+def row_of(block: Spec, where: str = "claims") -> Row:
+    """The row that some settings describe.
+
+    Raises:
+        PflError: If there is no such kind, or it has no such key.
+    """
+    kind, settings = kind_of(KINDS, block, where)
+    return construct(kind, settings, where)
+
+
+def claims_of(rows: Sequence[str | Spec], results: Results) -> Iterator[tuple[str, Claim]]:
+    """The claims of some rows with their group; a row that is a text stands for the paper's rows of this name."""
+    for block in rows_in(rows, results.part.item.common.claims, results.part.variables):
+        row = row_of(block)
+        if all(map(results.has, row.needs)):
+            yield from ((row.group, claim) for claim in row.claims(results))
+
+
+def rows_in(
+    rows: Sequence[str | Spec], named: Mapping[str, Sequence[str | Spec]], variables: Variables
+) -> Iterator[Spec]:
+    """All rows with their variables filled in, for some those of the paper with a name."""
+    for row in rows:
+        if isinstance(row, str):
+            yield from rows_in(named[row], named, variables)
+        else:
+            yield from expanded(row, variables)
 
 
 def slower_with_stragglers(panels: Mapping[float, Results], fast: str, slow: str) -> list[Claim]:
@@ -281,12 +277,3 @@ def mean_seconds(curve: Curve, goal: Floats, stragglers: float, bound: bool = Fa
     times = np.insert(passed, 0, 0, axis=1)[:, curve.rounds]
     _, seconds = curve.reach(goal[:, None], times)
     return np.where(np.isnan(seconds), times[:, -1], seconds) if bound else seconds
-
-
-KINDS: dict[str, Callable[[Spec, Any], list[Claim]]] = {
-    kind.__name__: kind
-    for kind in (
-        *(on_par, elsewhere, share_kept, devices, smallest_share, ruined, agrees, mixed_at_once, rises_then_falls),
-        *(alike, best_over_time, worst),
-    )
-}

@@ -1,21 +1,32 @@
 """What tables and claims measure: a number of a run, or of two runs with the same seed, ``A / B``."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from math import inf, isnan, log, nan
+from pathlib import Path
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 import pfl_lightning
+from pfl_lightning.data import FederatedDataModule
+from pfl_lightning.metrics import pair_correlation, pairs
 from pfl_lightning.report import Curve, RunRecord
 from pfl_lightning.report.measures import TEST, TRAIN
 from pfl_lightning.report.run_files import BITS, CALLS, LINK_BITS, LOSS
+from pfl_lightning.runs.experiment import Experiment
+from pfl_lightning.server import cosines
 from pfl_lightning.system.ledger import dense_bits
+from reproduction.claims import Floats
 from reproduction.runs import is_finished
 
 REACHED = 0.95  # of what the method without doubling reaches in the end
 DENSITY = "density/global/all/1e-03"
 CHANCE = log(10)  # loss of a model that gives each of the 10 classes the same probability
+TINY = 1e-99  # in place of an error that is exactly 0
 NEW_CLIENTS = "new_clients.json"
 NEW_MODEL = "finetuned"  # a new head on the body
 
@@ -99,6 +110,53 @@ def consensus(curve: Curve) -> float:
     return float(np.mean(curve.runs[0].logged["consensus/after"].dropna().to_numpy()))
 
 
+def mixing_leaves(curve: Curve) -> float:
+    """The largest share of this distance that a round's mixing leaves, as a power of 10."""
+    before, after = (logged(curve.runs, f"consensus/{when}") for when in ("before", "after"))
+    return float(np.log10(np.maximum(after / before, TINY).max()))
+
+
+def logged(runs: Sequence[RunRecord | None], tag: str) -> Floats:
+    """What runs have logged in each round, ``[seeds, rounds]``."""
+    return np.array([run.logged[tag].dropna() for run in runs if run])
+
+
+def heads_follow_data(curve: Curve) -> float:
+    """Correlation of the cosines between the clients' heads with those between their data."""
+    cosines = cosines_of(curve.runs[0].folder)
+    return float(pair_correlation(cosines["data"], cosines["heads"]))
+
+
+def bodies_agree(curve: Curve) -> float:
+    """The smallest cosine c of two bodies, as (c + 1) / 2, which DePRL's authors' code draws."""
+    return float(pairs(cosines_of(curve.runs[0].folder)["bodies"]).min() + 1) / 2
+
+
+@cache
+def cosines_of(folder: Path) -> dict[str, Tensor]:
+    """Cosines between clients at the end of a run: of their training samples of each class, their heads and bodies."""
+    method = pfl_lightning.Run(folder).method()
+    names = [sorted(method.parts[part] & method.engine.trainable) for part in ("head", "body")]
+    counts = torch.from_numpy(class_counts(folder)).double()
+    products = [counts @ counts.T, *map(method.clients.inner_products, names)]
+    return {name: cosines(entries).cpu() for name, entries in zip(("data", "heads", "bodies"), products, strict=True)}
+
+
+@cache
+def class_counts(folder: Path) -> NDArray[np.int64]:
+    """Training samples of each client and class of a run, ``[clients, classes]``."""
+    data = Experiment.from_settings(f"--config={folder}/config.yaml").data
+    data.setup()
+    return data.class_counts()["train"]
+
+
+def share_kept(curve: Curve, half: int | None = None) -> float:
+    """Mean share of the pool that is kept in a round, of all rounds or of one half of them."""
+    sizes = curve.cohorts.to_numpy()[:, 0]
+    kept = sizes if half is None else np.array_split(sizes, 2)[half]
+    return float(kept.mean() / curve.runs[0].settings["data.participation.pool_size"])
+
+
 def convergence(curve: Curve, latency: float) -> float:
     """Simulated seconds until the training loss has converged; nan for never."""
     return float(curve.convergence(latency)[1][0])
@@ -179,9 +237,21 @@ MEASURES: dict[str, Callable[..., float]] = {
     measure.__name__: measure
     for measure in (
         *(final, best_mean, worst_client, best, last, last_mean, error, train_loss, val_loss, val_error, density),
-        *(link_bits, gigabits, consensus, convergence, seconds_to, sums, sums_per_round, sums_to, new_clients),
+        *(link_bits, gigabits, consensus, mixing_leaves, heads_follow_data, bodies_agree, share_kept, convergence),
+        *(seconds_to, sums, sums_per_round, sums_to, new_clients),
         *(time_ratio, speedup, same_cohorts),
     )
+}
+
+
+# of the split, which is that of all seeds
+SPLIT: Mapping[str, Callable[[FederatedDataModule], float]] = {
+    "training devices": lambda data: len(data.training_counts),
+    "test devices": lambda data: data.num_clients - len(data.training_counts),
+    "smallest training device": lambda data: data.training_counts.min(),
+    "median training device": lambda data: float(np.median(data.training_counts)),
+    "largest training device": lambda data: data.training_counts.max(),
+    "smallest share": lambda data: data.training_counts.min() / data.training_counts.mean(),
 }
 
 

@@ -1,79 +1,191 @@
-"""Claims as rows of settings: the kind of comparison, what is compared, by what margin, and the sentence.
+"""Claims as rows of settings: the kind of comparison, what is compared, by what margin, and the sentence."""
 
-Every row has the texts ``claim`` and ``expected``. ``shown`` says what stands as measured: a side, the gap,
-or other series; ``labels`` precede it.
-"""
-
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import Any
+from math import inf
+from typing import Any, ClassVar
 
 from reproduction.claims import OURS, Claim, Floats, any_of, counted, paired, spread, within
-from reproduction.items import Spec, expanded, listed
-from reproduction.kinds import KINDS
+from reproduction.items import listed
 from reproduction.results import Results
 
-Values = Callable[[Any, Any], Floats]
+Values = Callable[..., Floats]  # of a series and a measure, such as ``Results.values``
 
 
-def claims_of(rows: Sequence[str | Spec], results: Results) -> Iterator[tuple[str, Claim]]:
-    """The claims of some rows with their group; a row that is a text stands for the paper's rows of this name."""
-    for row in rows:
-        if isinstance(row, str):
-            yield from claims_of(results.part.item.common["claims"][row], results)
-            continue
-        for block in expanded(row, results.part.variables):
-            if all(map(results.has, block.get("needs", ()))):
-                yield from ((block.get("group", ""), claim) for claim in decided(block, results))
+@dataclass(kw_only=True)
+class Row:
+    """A row of any kind.
+
+    Attributes:
+        claim: The sentence.
+        expected: What the measurement should be.
+        group: Verdicts are counted by it.
+        needs: Labels of curves without which nothing is claimed; ``other`` for the figure that is compared with.
+        ours: Whether the claim is a check of our own.
+        printed: What stands as the paper's numbers; by default the same comparison of the numbers that it prints.
+        measure: Of all series that have none of their own.
+        digits: Of the numbers that are shown.
+        labels: What precedes these numbers.
+        between: What separates them.
+        lost_from: A ratio of times from which on nothing is gained.
+    """
+
+    claim: str = ""
+    expected: str = ""
+    group: str = ""
+    needs: Sequence[str] = ()
+    ours: bool = False
+    printed: str | None = None
+    measure: Any = None
+    digits: int = 2
+    labels: Sequence[object] = ()
+    between: str = ", "
+    lost_from: float = inf
+
+    def decide(self, results: Results) -> list[Claim]:
+        """The claims with their verdicts."""
+        raise NotImplementedError
+
+    def claims(self, results: Results) -> list[Claim]:
+        """The same beside what the paper prints."""
+        claims = self.decide(results)
+        printed = OURS if self.ours else self.printed
+        return claims if printed is None else [claim._replace(printed=printed) for claim in claims]
+
+    def text(self, series: Iterable[Floats]) -> str:
+        """Values as means over the seeds with their spreads."""
+        texts = [spread(values, self.digits) + " (lost)" * bool(values.mean() >= self.lost_from) for values in series]
+        if self.labels:
+            texts = [f"{label}: {text}" for label, text in zip(self.labels, texts, strict=True)]
+        return self.between.join(texts)
 
 
-def decided(row: Spec, results: Results) -> list[Claim]:
-    """The claims of a row; those of the usual kinds stand beside the same numbers of the paper, if it prints them."""
-    if row["kind"] in KINDS:
-        claims = KINDS[row["kind"]](row, results)
-    else:
-        claims = [compared(row, results.values)]
-        if "printed" not in row and results.printed:
-            claims = [_beside_printed(claims[0], row, results)]
-    printed = OURS if row.get("ours") else row.get("printed")
-    return [claim._replace(printed=printed) if printed is not None else claim for claim in claims]
+@dataclass(kw_only=True)
+class Comparison(Row):
+    """A row about series of values: names of runs, numbers, or what ``Results.values`` takes besides."""
+
+    def decide(self, results: Results) -> list[Claim]:
+        """The claim, beside the same numbers of the paper if it prints all of them."""
+        claim = self.compare(partial(results.values, usual=self.measure))
+        if self.printed is None and results.printed:
+            with suppress(KeyError):
+                claim = claim._replace(printed=self.compare(results.printed_values).measured)
+        return [claim]
+
+    def compare(self, values: Values) -> Claim:
+        """The claim about some values."""
+        raise NotImplementedError
 
 
-def compared(row: Spec, values: Values) -> Claim:
-    """A claim that values rise or fall in a row, that one is above or below others, or that two are near each other."""
-    measure = row.get("measure")
-    if row["kind"] in ("rises", "falls"):
-        series = [values(one, measure) for one in row["of"]]
-        sign = 1 if row["kind"] == "rises" else -1
-        differences = [sign * (after - before) for before, after in pairwise(series[: row.get("until")])]
-        if "below" in row:
-            differences.append(row["below"] - series[-1])
-        return paired(row["claim"], text_of(row, series), row.get("expected", row["kind"]), *differences)
-    left = values(row["left"], measure)
-    rights = [values(one, measure) for one in listed(row["right"])]
-    gaps = [left - right for right in rights]
-    if isinstance(row.get("shown"), list):
-        shown = [values(one, measure) for one in row["shown"]]
-    else:
-        shown = {"left": [left], "right": rights, "gap": gaps, "all": [left, *rights]}[row.get("shown", "all")]
-    if row["kind"] == "within":
-        differences = [side for gap in gaps for side in within(gap, row["band"])]
-    else:
-        sign = 1 if row["kind"] == "above" else -1
-        differences = [sign * gap + values(row.get("margin", 0), measure) for gap in gaps]
-    decide = any_of if row.get("any") else paired
-    return decide(row["claim"], text_of(row, shown), row["expected"], *differences)
+@dataclass(kw_only=True)
+class Rises(Comparison):
+    """Series rise from one to the next.
+
+    Attributes:
+        of: The series.
+        until: Number of series that rise; the others are only shown.
+        below: What the last one is below.
+    """
+
+    of: Sequence[Any]
+    until: int | None = None
+    below: float | None = None
+    sign: ClassVar[int] = 1
+
+    def compare(self, values: Values) -> Claim:
+        """The claim about some values."""
+        series = [values(name) for name in self.of]
+        differences = [self.sign * (after - before) for before, after in pairwise(series[: self.until])]
+        if self.below is not None:
+            differences.append(self.below - series[-1])
+        expected = self.expected or type(self).__name__.lower()
+        return paired(self.claim, self.text(series), expected, *differences)
 
 
-def text_of(row: Spec, series: Sequence[Floats]) -> str:
-    """Values as means over the seeds with their spreads."""
-    texts = [spread(values, row.get("digits", 2)) for values in series]
-    if "lost_from" in row:  # a ratio of times that is no gain any more
-        losses = [values.mean() >= row["lost_from"] for values in series]
-        texts = [text + " (lost)" * bool(is_lost) for text, is_lost in zip(texts, losses, strict=True)]
-    if "labels" in row:
-        return "; ".join(f"{label}: {text}" for label, text in zip(row["labels"], texts, strict=True))
-    return str(row.get("between", ", ")).join(texts)
+class Falls(Rises):
+    """Series fall from one to the next."""
+
+    sign = -1
+
+
+@dataclass(kw_only=True)
+class Above(Comparison):
+    """A series is above others.
+
+    Attributes:
+        left: The series.
+        right: The others.
+        margin: By how much it may be below them.
+        any: Whether to be above one of them is enough.
+        shown: What stands as measured: ``left``, ``right``, the ``gap``, ``all``, or other series.
+    """
+
+    left: Any
+    right: Any
+    margin: Any = 0
+    any: bool = False
+    shown: Any = "all"
+    sign: ClassVar[int] = 1
+
+    def compare(self, values: Values) -> Claim:
+        """The claim about some values."""
+        left = values(self.left)
+        rights = [values(series) for series in listed(self.right)]
+        gaps = [left - right for right in rights]
+        choices = {"left": [left], "right": rights, "gap": gaps, "all": [left, *rights]}
+        shown = map(values, self.shown) if isinstance(self.shown, list) else choices[self.shown]
+        decide = any_of if self.any else paired
+        return decide(self.claim, self.text(shown), self.expected, *self.differences(gaps, values))
+
+    def differences(self, gaps: Sequence[Floats], values: Values) -> list[Floats]:
+        """What has to be above 0."""
+        return [self.sign * gap + values(self.margin) for gap in gaps]
+
+
+class Below(Above):
+    """A series is below others."""
+
+    sign = -1
+
+
+@dataclass(kw_only=True)
+class Within(Above):
+    """A series is near others.
+
+    Attributes:
+        band: The largest difference.
+    """
+
+    band: float
+
+    def differences(self, gaps: Sequence[Floats], values: Values) -> list[Floats]:
+        """What has to be above 0."""
+        return [side for gap in gaps for side in within(gap, self.band)]
+
+
+@dataclass(kw_only=True)
+class Near(Comparison):
+    """Each of several series is near what is wanted of it.
+
+    Attributes:
+        of: The series.
+        wanted: A number or a series for each.
+        bands: The largest difference of each.
+    """
+
+    of: Sequence[Any]
+    wanted: Sequence[Any]
+    bands: Sequence[float]
+
+    def compare(self, values: Values) -> Claim:
+        """The claim about some values."""
+        series = [values(name) for name in self.of]
+        gaps = [measured - values(wanted) for measured, wanted in zip(series, self.wanted, strict=True)]
+        sides = [side for gap, band in zip(gaps, self.bands, strict=True) for side in within(gap, band)]
+        return paired(self.claim, self.text(series), self.expected, *sides)
 
 
 def verdicts(groups: Sequence[tuple[str, Claim]]) -> str:
@@ -81,11 +193,3 @@ def verdicts(groups: Sequence[tuple[str, Claim]]) -> str:
     names = dict.fromkeys(group for group, _ in groups if group)
     words = {name: [claim.word for group, claim in groups if group == name] for name in names}
     return "".join(f"- {name}: {counted(each)}\n" for name, each in words.items())
-
-
-def _beside_printed(claim: Claim, row: Spec, results: Results) -> Claim:
-    try:
-        theirs = compared(row, results.printed_values)
-    except KeyError:  # the paper does not print all of them
-        return claim
-    return claim._replace(printed=theirs.measured)

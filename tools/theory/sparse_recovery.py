@@ -20,8 +20,6 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import normalize, softshrink
 
-from pfl_lightning.errors import PflError
-
 STEP = 0.1  # of the proximal operator, for entries of theta* around 1; changes the speed, not the solution
 WIDEST = 1000  # largest t, and the inverse of the smallest, when the weight is 1
 SECTIONS = 60  # of the interval of log t, which shrinks by a third each time
@@ -84,7 +82,9 @@ def sparse_solution(problems: Problems, program: Program, radius: float, iterati
     """Solve all problems by Douglas-Rachford splitting.
 
     Theta and its answers ``r = X theta`` are kept apart: the objective of theta and the ball of r around y have
-    proximal operators in closed form, and so has the subspace of all pairs that belong together.
+    proximal operators in closed form, and so has the subspace of all pairs that belong together. Without a ridge a
+    solution exists whatever the rows are if ``correlation * max |prior| <= weight``: otherwise the objective can fall
+    forever along an entry; see docs/evidence/derivations.md, Sparse recovery with a prior.
 
     Args:
         problems: The problems; their signals are not used.
@@ -94,12 +94,8 @@ def sparse_solution(problems: Problems, program: Program, radius: float, iterati
 
     Returns:
         Solutions, ``[problems, dimension]``.
-
-    Raises:
-        PflError: If a solution need not exist.
     """
     matrix, answers, _, prior = problems
-    check_bounded(program, prior)
     weight, correlation, ridge = program
     inverse = torch.linalg.inv(torch.eye(matrix.shape[-1]).to(matrix) + matrix.mT @ matrix)
     a, b = torch.zeros_like(prior), torch.zeros_like(answers)
@@ -110,27 +106,6 @@ def sparse_solution(problems: Problems, program: Program, radius: float, iterati
         together = _times(inverse, reflected + _times(matrix.mT, beside))
         a, b = a + together - theta, b + _times(matrix, together) - near
     return theta
-
-
-def check_bounded(program: Program, prior: Tensor) -> None:
-    """Make sure that the program has a solution, whatever the rows are.
-
-    Without a ridge, the objective falls forever along an entry whose prior is larger than ``weight / correlation``, if
-    the rows allow it. Some rows do not; see docs/evidence/derivations.md, Sparse recovery with a prior.
-
-    Args:
-        program: What is minimised.
-        prior: w, ``[..., dimension]``.
-
-    Raises:
-        PflError: If the program may be unbounded.
-    """
-    largest = float(prior.abs().max())
-    if not program.ridge and program.correlation * largest > program.weight:
-        raise PflError(
-            f"correlation: {program.correlation:g} is not possible without a ridge, for a prior of up to {largest:g}; "
-            f"allowed: 0 to {program.weight / largest:g}, weight / max |prior|"
-        )
 
 
 def recovered(solution: Tensor, signal: Tensor, tolerance: float = 0.01) -> Tensor:

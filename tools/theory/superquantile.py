@@ -8,13 +8,10 @@ Paper: Laguel, Pillutla, Malick, Harchaoui, "Device Heterogeneity in Federated L
 2020, arXiv:2002.11223, Figure 3. Derivations: docs/evidence/derivations.md, Three Gaussians.
 """
 
+import numpy as np
 import torch
+from scipy.optimize import minimize
 from torch import Tensor
-from torch.nn.functional import pad
-
-from pfl_lightning.errors import PflError
-
-AROUND = ((0, 1, 2), (0, 2, 1), (1, 2, 0), (2, 1, 0), (2, 0, 1), (1, 0, 2))  # neighbours swap 0 and 1, or 1 and 2
 
 
 def worst_mixture(devices: int, conformity: float) -> Tensor:
@@ -27,15 +24,10 @@ def worst_mixture(devices: int, conformity: float) -> Tensor:
     Returns:
         Weights that sum to 1, the largest possible ones first, float64 ``[devices]``.
 
-    Raises:
-        PflError: If there is no such conformity.
-
     Examples:
         >>> worst_mixture(4, 0.4)
         tensor([0.6250, 0.3750, 0.0000, 0.0000], dtype=torch.float64)
     """
-    if not 0 < conformity <= 1:
-        raise PflError(f"conformity: {conformity} is not possible; allowed: more than 0, at most 1")
     most = 1 / (devices * conformity)
     left = 1 - most * torch.arange(devices, dtype=torch.float64)
     return left.clamp(0, most)
@@ -79,61 +71,39 @@ def gaussian_losses(points: Tensor, centres: Tensor) -> Tensor:
     return (squared + centres.shape[-1]) / 2
 
 
-def circumcentre(triangle: Tensor) -> Tensor:
-    """The point that is equally far from the corners of a triangle.
+def superquantile_minimizer(centres: Tensor, conformity: float) -> Tensor:
+    """The model with the smallest F_theta: that of Delta-FL, and with theta = 1 that of FedAvg.
+
+    It is the best model of the test device that it serves worst::
+
+        w = sum_k pi_k mu_k,    pi maximises sum_k pi_k |mu_k|^2 - |sum_k pi_k mu_k|^2
+
+    over all test devices pi of the conformity, since the two are a saddle point of their loss. For three devices and
+    theta = 2/3 it is the circumcentre of their triangle if this is acute, and else the midpoint of the longest side.
 
     Args:
-        triangle: Corners, which are not on one line, ``[3, 2]``.
-
-    Returns:
-        The point, ``[2]``.
-
-    Examples:
-        >>> circumcentre(torch.tensor([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0]]))
-        tensor([1., 1.])
-    """
-    sides = triangle[1:] - triangle[0]
-    centre: Tensor = triangle[0] + torch.linalg.solve(2 * sides, sides.square().sum(-1))
-    return centre
-
-
-def superquantile_minimizer(triangle: Tensor, conformity: float) -> Tensor:
-    """The model with the smallest F_theta for three devices: that of Delta-FL, and with theta = 1 that of FedAvg.
-
-    It is the point nearest to the circumcentre among the means of all test devices. For theta = 2/3 these are the
-    triangle of the midpoints of the sides, so it is the circumcentre if the triangle is acute, and otherwise the
-    midpoint of the longest side.
-
-    Args:
-        triangle: Means of the devices' Gaussian data, which are not on one line, ``[3, 2]``.
+        centres: Means of the devices' Gaussian data, ``[devices, dimension]``.
         conformity: theta, in (0, 1].
 
     Returns:
-        The point, ``[2]``.
+        The point, ``[dimension]``.
 
     Examples:
-        >>> superquantile_minimizer(torch.tensor([[0.0, 0.0], [4.0, 0.0], [1.0, 1.0]]), 2 / 3)
-        tensor([2., 0.])
+        >>> superquantile_minimizer(torch.tensor([[0.0, 0.0], [4.0, 0.0], [1.0, 1.0]]), 2 / 3).round(decimals=5) + 0
+        tensor([2., 0.], dtype=torch.float64)
     """
-    centre = circumcentre(triangle)
-    shares = torch.linalg.solve(torch.cat([triangle.T, torch.ones(1, 3).to(triangle)]), pad(centre, (0, 1), value=1.0))
-    if shares.min() >= 0 and shares.max() <= 1 / (3 * conformity):  # a test device has its mean there
-        return centre
-    corners = extreme_mixtures(conformity).to(triangle) @ triangle
-    nearest = _nearest_on_segments(centre, corners, corners.roll(-1, 0))
-    return nearest[(nearest - centre).square().sum(-1).argmin()]
-
-
-def extreme_mixtures(conformity: float) -> Tensor:
-    """Corners of the set of all mixtures of three devices with a conformity, in the order of its border.
-
-    Args:
-        conformity: theta, in (0, 1]. From 2/3 on, and up to 1/3, there are three corners, and each comes twice.
-
-    Returns:
-        Weights, float64 ``[6, 3]``.
-    """
-    return worst_mixture(3, conformity)[torch.tensor(AROUND)]
+    means = centres.double().numpy()
+    devices = len(means)
+    squared = np.square(means).sum(1)
+    found = minimize(
+        lambda shares: np.square(shares @ means).sum() - shares @ squared,
+        np.full(devices, 1 / devices),
+        bounds=[(0, 1 / (devices * conformity))] * devices,
+        constraints={"type": "eq", "fun": lambda shares: shares.sum() - 1},
+        method="SLSQP",
+        options={"ftol": 1e-14},
+    )
+    return torch.from_numpy(found.x @ means)
 
 
 def narrowed(mixtures: Tensor, conformity: float) -> Tensor:
@@ -141,27 +111,14 @@ def narrowed(mixtures: Tensor, conformity: float) -> Tensor:
 
     Args:
         mixtures: Weights that sum to 1, ``[..., 3]``.
-        conformity: theta, in [2/3, 1].
+        conformity: theta, in [2/3, 1]; below, the mixtures do not form a triangle.
 
     Returns:
         Weights of at most 1 / (3 theta) that sum to 1, same shape.
-
-    Raises:
-        PflError: If the conformity is smaller; then the mixtures do not form a triangle.
 
     Examples:
         >>> narrowed(torch.tensor([1.0, 0.0, 0.0]), 2 / 3)
         tensor([0.0000, 0.5000, 0.5000])
     """
     most = 1 / (3 * conformity)
-    if not 1 / 3 <= most <= 1 / 2:
-        raise PflError(f"conformity: {conformity} is not possible; allowed: 2/3 to 1")
     return most - (3 * most - 1) * mixtures
-
-
-def _nearest_on_segments(point: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
-    """The nearest point on each segment, ``[segments, dimension]``; a segment may be a single point."""
-    along = ends - starts
-    lengths = along.square().sum(-1).clamp(min=torch.finfo(along.dtype).tiny)
-    share = (((point - starts) * along).sum(-1) / lengths).clamp(0, 1)
-    return starts + share[:, None] * along

@@ -6,8 +6,6 @@ docs/evidence/derivations.md, Expected times.
 
 from collections.abc import Iterable
 
-from pfl_lightning.errors import PflError
-
 
 def expected_order_statistic(cohort_size: int, pool_size: int, rate: float = 1.0) -> float:
     """Expected seconds until the fastest clients of a pool have computed.
@@ -19,15 +17,10 @@ def expected_order_statistic(cohort_size: int, pool_size: int, rate: float = 1.0
         pool_size: Clients in the pool, N.
         rate: Rate of the exponential, 1 / mean. (SRPFL's experiments call the mean lambda, its theory the rate.)
 
-    Raises:
-        PflError: If the pool has fewer clients.
-
     Examples:
         >>> expected_order_statistic(2, 2)  # 1/2 for the first, and 1 more for the second
         1.5
     """
-    if not 0 <= cohort_size <= pool_size:
-        raise PflError(f"cohort_size: {cohort_size} is not possible; allowed: 0 to {pool_size}, the pool")
     return sum(1 / left for left in range(pool_size - cohort_size + 1, pool_size + 1)) / rate
 
 
@@ -38,15 +31,10 @@ def stage_sizes(n0: int, pool_size: int) -> list[int]:
         n0: Participants in the first stage.
         pool_size: Clients in the pool, N.
 
-    Raises:
-        PflError: If the first stage has none.
-
     Examples:
         >>> stage_sizes(10, 100)
         [10, 20, 40, 80, 100]
     """
-    if n0 < 1:
-        raise PflError(f"n0: {n0} is not possible; allowed: 1 to {pool_size}, the pool")
     sizes = []
     while n0 < pool_size:
         sizes.append(n0)

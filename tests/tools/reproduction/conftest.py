@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -5,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from reproduction.items import Item
+from reproduction.kinds import claims_of
 from reproduction.results import Results
 from reproduction.runs import Place
 
@@ -27,7 +29,7 @@ def part(tmp_path):
 
     def make(scale="small", paper="deprl", item="table1", title="fashion_mnist", seeds=(1, 2), **block):
         made = Item(paper, item)
-        made.block = {**made.block, **block}
+        made.block = replace(made.block, **block)
         part = made.part(title, scale, Path("files"), tmp_path, seeds)
         part.place.folder.mkdir(parents=True, exist_ok=True)
         return part
@@ -42,8 +44,9 @@ def results(part, monkeypatch):
     A function instead of values gets the name of the measure and its options.
     """
 
-    def make(values, printed=None, **settings):
-        made = Results(part(**settings), {name.partition(" ")[0]: [name.partition(" ")[0]] * 2 for name in values})
+    def make(values, printed=None, numbers=None, **settings):
+        runs = {name.partition(" ")[0]: [name.partition(" ")[0]] * 2 for name in values}
+        made = Results(part(**settings), runs, numbers=numbers)
         made.printed = printed or made.printed
         made.values_by_name = values
 
@@ -62,6 +65,14 @@ def results(part, monkeypatch):
         return made
 
     return make
+
+
+@pytest.fixture
+def claims_about():
+    """The claims of a part about numbers that were computed."""
+    return lambda part, numbers: [
+        claim for _, claim in claims_of(part.item.block.claims, Results(part, {}, numbers=numbers))
+    ]
 
 
 @pytest.fixture(scope="session")

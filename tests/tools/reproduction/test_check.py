@@ -39,7 +39,9 @@ def cells(text):
 )
 def test_a_cell_shows_values_in_its_style(column, block, expected, results):
     values = {"high": HIGH, "low": LOW, "early": np.array([1.0, np.nan])}
-    assert tables.cell(column, block, results(values, printed={"high": 7.5})) == expected
+    table = tables.Table(name="n", title="t", rows=[], columns={}, **block)
+    shown = column if isinstance(column, str) else tables.Column(**column)
+    assert tables.cell(shown, table, results(values, printed={"high": 7.5})) == expected
 
 
 def test_differences_have_the_interval_of_their_own_mean():
@@ -62,8 +64,8 @@ def test_differences_have_the_interval_of_their_own_mean():
 )
 def test_the_largest_rate_is_chosen_that_is_not_worse_than_the_best(accuracies, chosen, results):
     values = dict(zip("abc", accuracies, strict=True))
-    column = {"choice": dict(zip("abc", (0.01, 0.03, 0.1), strict=True)), "measure": "last_mean", "within": 1.0}
-    assert tables.choice(column, results(values)) == chosen
+    column = tables.Column(measure="last_mean", within=1.0)
+    assert tables.choice(dict(zip("abc", (0.01, 0.03, 0.1), strict=True)), column, results(values)) == chosen
 
 
 @pytest.fixture
@@ -113,6 +115,7 @@ def test_a_published_table_stands_beside_ours_and_above_local_and_can_be_read_ag
 def test_pictures_show_values_and_speed_ups_beside_the_ideal(results):
     found = results({f"a{value}": 80.0 / value for value in (4, 8, 16)})
     block = {
+        "name": "n",
         "values": [4, 8, 16],
         "lines": {"A": "a{value}"},
         "panels": [{"title": "t"}],
@@ -120,18 +123,19 @@ def test_pictures_show_values_and_speed_ups_beside_the_ideal(results):
         "xlabel": "x",
         "ylabel": "y",
     }
-    (axes,) = pictures.values_figure(block, found).axes
+    (axes,) = pictures.over_values(found, **block)["n"].axes
     np.testing.assert_allclose(axes.lines[0].get_ydata(), [20, 10, 5])
-    (axes,) = pictures.values_figure(block | {"speedup": True}, found).axes
+    (axes,) = pictures.over_values(found, **block, speedup=True)["n"].axes
     for line in axes.lines:
         np.testing.assert_allclose(line.get_ydata(), [1, 2, 4])
 
 
 def test_the_picture_of_consensus_has_a_panel_for_each_concentration_and_two_lines_for_each_graph(part, monkeypatch):
     errors = {"before": 2 * np.ones((2, 3)), "after": np.ones((2, 3))}
-    monkeypatch.setattr(pictures, "logged", lambda results, name, tag: errors[tag.rpartition("/")[2]])
+    monkeypatch.setattr(pictures, "logged", lambda runs, tag: errors[tag.rpartition("/")[2]])
     block = {"panels": [0.1, 0.3], "lines": ["Ring", "Complete"], "of": "deprl,topology={line},alpha={panel}"}
-    figure = pictures.consensus_figure(block, SimpleNamespace(part=part()))
+    found = SimpleNamespace(part=part(), runs_of=lambda name: ([], "m"))
+    figure = pictures.consensus(found, "n", **block)["n"]
     assert [len(axes.lines) for axes in figure.axes] == [4, 4]
     before, after = figure.axes[0].lines[:2]
     assert before.get_linestyle() == "--"

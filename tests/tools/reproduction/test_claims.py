@@ -4,14 +4,14 @@ from reproduction.claims import (
     FAILS,
     HOLDS,
     INCONCLUSIVE,
+    Claim,
     any_of,
     counted,
     deviation,
-    fact,
     half_width,
-    listed,
     paired,
     show,
+    spread,
     within,
 )
 from scipy import stats
@@ -34,6 +34,8 @@ def word(*differences):
         ([NEVER], FAILS),
         ([np.zeros(3)], FAILS),  # a tie
         ([np.ones(1)], INCONCLUSIVE),
+        ([np.array(0.1)], HOLDS),  # a number that needs no seeds
+        ([np.array(0.0)], FAILS),
         ([CLEAR, CLEAR], HOLDS),
         ([CLEAR, UNCLEAR], INCONCLUSIVE),
         ([CLEAR, UNCLEAR, REVERSED], FAILS),
@@ -122,7 +124,7 @@ def test_a_band_is_left_on_either_side():
 
 
 def test_a_claim_is_shown_with_its_verdict_and_all_are_counted(capsys):
-    show([fact("1 + 1", "2", "2", True), fact("2 + 2", "5", "4", False)._replace(printed="4.0")])
+    show([Claim("1 + 1", "2", "2", HOLDS), Claim("2 + 2", "5", "4", FAILS, "4.0")])
     rows = [line.replace("│", " ").split() for line in capsys.readouterr().out.splitlines()]
     assert ["1", "+", "1", "2", "2", "holds"] in rows
     assert ["2", "+", "2", "5", "4", "fails", "4.0"] in rows
@@ -131,6 +133,6 @@ def test_a_claim_is_shown_with_its_verdict_and_all_are_counted(capsys):
 
 
 def test_numbers_are_shown_with_what_they_spread_over_the_seeds():
-    assert listed([HIGH, 0.5, np.array([np.nan, 2.0])]) == "3.00 ± 1.41, 0.50, 2.00 (never for 1 of 2 seeds)"
-    assert listed([np.array([np.nan])]) == "never"
+    shown = [spread(values) for values in (HIGH, np.array(0.5), np.array([np.nan, 2.0]), np.array([np.nan]))]
+    assert shown == ["3.00 ± 1.41", "0.50", "2.00 (never for 1 of 2 seeds)", "never"]
     assert (deviation(HIGH), deviation(HIGH[:1])) == (pytest.approx(2**0.5), 0.0)

@@ -3,15 +3,16 @@
 from pathlib import Path
 
 import pytest
-from reproduction.check import COMPUTATIONS, other_part
-from reproduction.items import SCALES, Item, expanded, fill, items_of, listed, options_of, papers
-from reproduction.kinds import KINDS
-from reproduction.pictures import PICTURES
+from reproduction.check import COMPUTATIONS, other_part, verify
+from reproduction.items import SCALES, Item, Settings, construct, expanded, fill, items_of, listed, options_of, papers
+from reproduction.kinds import rows_in
+from reproduction.measures import SPLIT
 from reproduction.results import Results
-from reproduction.tables import rows_of
+from reproduction.tables import Column, Table, rows_of
 
 from pfl_lightning import methods
 from pfl_lightning.cli.planning import with_method
+from pfl_lightning.errors import PflError
 from pfl_lightning.settings.values import class_name
 
 NAMED = ("of", "left", "right", "margin", "others", "reference", "minus")
@@ -56,7 +57,8 @@ def test_every_run_has_settings_of_pfl_and_a_name_of_its_own(paper, item, scale,
     part = part_of(paper, item, scale, title)
     names = [name for sweep in part.sweeps() for name in sweep.names]
     assert len(set(names)) == len(names)
-    assert names or {"choose", "computation", "pictures"} & part.item.block.keys()
+    block = part.item.block
+    assert names or block.choose or block.computation or block.pictures
     for run in settings(paper, item, scale, title).values():
         assert scale == "full" or run["trainer"]["max_steps"] <= 400
         assert "test_clients" in run["data"]["init_args"]
@@ -80,42 +82,63 @@ def labels_of(part):
     return {label for run in runs for label in known.get(run, [])}
 
 
-def rows_in(rows, part):
-    """All rows of claims, with those that the paper has by name."""
-    for row in rows:
-        if isinstance(row, str):
-            yield from rows_in(part.item.common["claims"][row], part)
-        else:
-            yield from expanded(row, part.variables)
-
-
 @pytest.mark.parametrize("which", PARTS, ids="-".join)
 def test_claims_and_tables_are_about_runs_that_there_are(which):
     part = part_of(*which)
     block = part.item.block
-    assert block.get("computation", "stragglers") in COMPUTATIONS
-    search = part_of(part.item.paper, block["choose"]["item"], *which[2:]) if "choose" in block else None
+    verify(part.item.common, "paper")
+    verify(block, "item")
+    if block.computation:
+        assert block.computation in COMPUTATIONS
+        return
+    search = part_of(part.item.paper, block.choose["item"], *which[2:]) if block.choose else None
     chosen = dict.fromkeys(method for sweep in search.sweeps() for method in sweep.methods) if search else {}
     part.variables["chosen"].update(chosen)
     runs = {name: [] for sweep in part.sweeps() for name in sweep.names} | {name: [] for name in chosen}
     results = Results(part, runs)
     labels = labels_of(part) if part.item.get("labels") else set()
-    rows = list(rows_in(part.variables.get("claims", block.get("claims", ())), part))
-    for row in rows:
-        assert row["kind"] in {*KINDS, "rises", "falls", "above", "below", "within"}
+    for row in rows_in(part.variables.get("claims", block.claims), part.item.common.claims, part.variables):
         needed = [name for name in row.get("needs", ()) if name != "other"]
         if labels and set(needed) <= labels and ("other" not in row.get("needs", ()) or other_part(part)):
             assert set(names_in(row)) <= labels
         elif not labels:
-            for name in names_in(row):
+            for name in {*names_in(row)} - SPLIT.keys():
                 results.runs_of(name)
-    for table in block.get("tables", ()):
+    for table in (construct(Table, settings, "tables") for settings in block.tables):
         for row in rows_of(table, results, part.variables | {"weight": 0.001}):
-            for name in names_in({"of": [column for column in row if isinstance(column, dict)]}):
-                results.runs_of(name)
-    assert {picture["kind"] for picture in part.item.get("pictures", ())} <= PICTURES.keys()
-    printed = [part.item.common["numbers"][name]["numbers"] for name in listed(block.get("printed", []))]
+            for column in row:
+                if isinstance(column, Column) and not column.choice and not column.of.endswith(" none"):
+                    for name in filter(None, [column.of, column.minus]):
+                        results.runs_of(name)
+    printed = [part.item.common.numbers[name]["numbers"] for name in listed(block.printed or [])]
     assert bool(results.printed) == any(part.title in numbers for numbers in printed)
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"tabels": []}, "item: tabels: no such key; did you mean tables"),
+        ({"runs": [{"methds": ["fedavg"]}]}, "item, runs: methds: no such key; did you mean methods"),
+        ({"compare": [{"nmae": "n"}]}, "item, compare: nmae: no such key; did you mean name"),
+        (
+            {"tables": [{"name": "n", "title": "t", "rows": {}, "columns": {}, "stlye": "mean"}]},
+            "stlye: no such key; did you mean style",
+        ),
+        (
+            {"tables": [{"name": "n", "title": "t", "rows": {}, "columns": {"c": {"fo": "a"}}}]},
+            "columns: fo: no such key",
+        ),
+        ({"pictures": [{"kind": "split", "titel": "t"}]}, "item, pictures: titel: no such key; did you mean title"),
+        ({"pictures": [{"kind": "splits"}]}, "item, pictures: kind: splits is not possible.*did you mean split"),
+        ({"claims": [{"kind": "rises", "off": ["a"]}]}, "item, claims: off: no such key; did you mean of"),
+        ({"claims": {"all": ["some", {"kind": "rises", "off": ["a"]}]}}, "item, claims: off: no such key"),
+    ],
+    ids=str,
+)
+def test_a_key_that_there_is_not_gets_one_line_with_the_nearest_name(settings, line):
+    with pytest.raises(PflError, match=line) as refused:
+        verify(construct(Settings, settings, "item"), "item")
+    assert "\n" not in str(refused.value)
 
 
 def test_labels_are_those_of_the_methods():

@@ -5,12 +5,15 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+import yaml
 from fakes.panels import FAST, NEVER, SECONDS, SLOW, curve
 from numpy.testing import assert_allclose
 from reproduction import measures
 from reproduction.measures import of_seed
 
 from pfl_lightning.report import Curve
+from pfl_lightning.runs.experiment import Experiment
 
 
 def logging(**tags):
@@ -86,6 +89,81 @@ def test_sums_are_counted_until_a_share_of_the_own_end():
     logged = pd.DataFrame({"sums/calls": np.arange(0, 201, 20), "test/m/accuracy/mean": means}, np.arange(0, 101, 10))
     one = Curve([replace(SLOW.runs[0], rounds=logged.index.to_numpy(), logged=logged)], "m")
     assert (measures.sums_to(one, 0.95), measures.sums(one, 0.1), measures.sums_per_round(one)) == (40, 20, 2)
+
+
+@pytest.mark.parametrize(("half", "share"), [(None, 0.5), (0, 0.4), (1, 0.6)])
+def test_a_share_of_the_pool_is_kept_in_the_rounds(half, share):
+    run = SimpleNamespace(settings={"data.participation.pool_size": 10})
+    assert measures.share_kept(SimpleNamespace(runs=[run], cohorts=pd.DataFrame([4, 4, 6, 6])), half) == share
+
+
+@pytest.mark.parametrize(("left", "power"), [(1e-9, -9), (1e-5, -5), (0.0, -99)])
+def test_mixing_leaves_a_share_of_the_error_of_consensus(left, power):
+    before = np.array([2.0, 4.0, 2.0])
+    after = left * before * (0.1, 1, 0.5)
+    tags = {"consensus/before": dict(enumerate(before)), "consensus/after": dict(enumerate(after))}
+    assert measures.mixing_leaves(logging(**tags)) == pytest.approx(power)
+
+
+@pytest.fixture
+def cosines(monkeypatch, tmp_path):
+    """The cosines of a run by its clients' class counts and its method's heads and bodies."""
+
+    def make(counts, **rows):
+        method = SimpleNamespace(
+            parts={"head": {"head"}, "body": {"body", "statistic"}},
+            engine=SimpleNamespace(trainable={"head", "body"}),
+            clients=SimpleNamespace(inner_products=lambda names: rows[names[0]] @ rows[names[0]].T),
+        )
+        monkeypatch.setattr("pfl_lightning.Run", lambda folder: SimpleNamespace(method=lambda: method))
+        monkeypatch.setattr(measures, "class_counts", lambda folder: np.array(counts))
+        measures.cosines_of.cache_clear()
+        return SimpleNamespace(runs=[SimpleNamespace(folder=tmp_path)])
+
+    yield make
+    measures.cosines_of.cache_clear()
+
+
+def test_the_cosines_of_a_run_are_of_its_class_counts_heads_and_bodies(cosines):
+    rows = {"head": torch.tensor([[1.0, 0.0], [0.0, 2.0]]), "body": torch.tensor([[1.0, 1.0], [1.0, 0.0]])}
+    curve = cosines([[3, 0], [4, 3]], **rows)
+    found = measures.cosines_of(curve.runs[0].folder)
+    for entries, cosine in zip(found.values(), (0.8, 0.0, 0.5**0.5), strict=True):
+        torch.testing.assert_close(entries.double(), torch.tensor([[1, cosine], [cosine, 1]]).double())
+    assert measures.bodies_agree(curve) == pytest.approx((1 + 0.5**0.5) / 2)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_heads_follow_the_data_or_not(sign, cosines):
+    directions = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.1, 0.9]])
+    heads = directions if sign > 0 else directions.roll(1, 0)
+    curve = cosines((100 * directions).int().tolist(), head=heads, body=directions)
+    assert sign * measures.heads_follow_data(curve) > 0
+
+
+def test_the_class_counts_of_a_run_are_those_of_its_data(tmp_path):
+    experiment = Experiment.from_settings(
+        "quickstart", "--data.num_clients=7", "--trainer.max_steps=1", f"--trainer.default_root_dir={tmp_path}"
+    )
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(experiment.settings))
+    experiment.data.setup()
+    np.testing.assert_array_equal(measures.class_counts(tmp_path), experiment.data.class_counts()["train"])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("training devices", 3),
+        ("test devices", 2),
+        ("smallest training device", 60),
+        ("median training device", 100),
+        ("largest training device", 140),
+        ("smallest share", 0.6),
+    ],
+)
+def test_numbers_of_the_split_are_those_of_the_clients_that_train(name, value):
+    data = SimpleNamespace(training_counts=np.array([140, 60, 100]), num_clients=5)
+    assert measures.SPLIT[name](data) == value
 
 
 def test_cohorts_are_the_same_in_a_share_of_the_rounds():

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 from reproduction.claims import FAILS, HOLDS, INCONCLUSIVE, OURS
-from reproduction.rows import claims_of, compared, verdicts
+from reproduction.kinds import claims_of, row_of
+from reproduction.rows import verdicts
 
 HIGH, LOW = np.array([2.0, 4.0]), np.array([1.0, 3.0])
 TEXTS = {"claim": "c", "expected": "e"}
@@ -41,12 +42,18 @@ def decide(results):
         ({"kind": "above", "left": "high", "right": "low", "lost_from": 2.5}, HOLDS, "3.00 ± 1.41 (lost), 2.00 ± 1.41"),
         ({"kind": "above", "left": "high", "right": "low", "labels": ["a", 1], "between": "; "},
          HOLDS, "a: 3.00 ± 1.41; 1: 2.00 ± 1.41"),
+        ({"kind": "near", "of": ["high", "low"], "wanted": [3, "low"], "bands": [99, 0.1]}, HOLDS,
+         "3.00 ± 1.41, 2.00 ± 1.41"),
+        ({"kind": "near", "of": ["high", "low"], "wanted": [3, "high"], "bands": [99, 0.1]}, FAILS,
+         "3.00 ± 1.41, 2.00 ± 1.41"),
+        ({"kind": "near", "of": ["fact"], "wanted": [7.0], "bands": [0.6]}, HOLDS, "7.50"),
+        ({"kind": "near", "of": ["fact"], "wanted": [7.0], "bands": [0.4]}, FAILS, "7.50"),
         ({"kind": "above", "left": "high", "right": "low", "shown": ["low", "low"]}, HOLDS, "2.00 ± 1.41, 2.00 ± 1.41"),
     ],
     ids=str,
 )  # fmt: skip
 def test_what_a_row_compares_and_shows(row, verdict, measured, decide):
-    (claim,) = decide(row, {"high": HIGH, "low": LOW, "never": np.array([1.0, np.nan])})
+    (claim,) = decide(row, {"high": HIGH, "low": LOW, "never": np.array([1.0, np.nan])}, numbers={"fact": 7.5})
     assert (claim.word, claim.measured) == (verdict, measured)
 
 
@@ -105,4 +112,4 @@ def test_a_row_that_is_a_text_stands_for_rows_of_the_paper(results):
 
 def test_a_claim_is_decided_by_numbers_alone():
     row = TEXTS | {"kind": "falls", "of": [2, 1]}
-    assert compared(row, lambda series, measure: np.array([float(series)] * 3)).word == HOLDS
+    assert row_of(row).compare(lambda series: np.array([float(series)] * 3)).word == HOLDS

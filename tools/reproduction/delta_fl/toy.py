@@ -1,4 +1,4 @@
-"""The toy of Delta-FL's Figure 3, three devices of Gaussian data: claims and a picture.
+"""The toy of Delta-FL's Figure 3, three devices of Gaussian data: numbers and a picture.
 
 Derivations: docs/evidence/derivations.md, Three Gaussians.
 """
@@ -6,32 +6,24 @@ Derivations: docs/evidence/derivations.md, Three Gaussians.
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.tri import Triangulation
-from theory.superquantile import (
-    circumcentre,
-    gaussian_losses,
-    narrowed,
-    superquantile_loss,
-    superquantile_minimizer,
-)
+from theory.superquantile import gaussian_losses, narrowed, superquantile_loss, superquantile_minimizer
 from torch import Tensor
 
 from pfl_lightning.report import save_figure
 from pfl_lightning.report.drawing import grid, looks_of
 from pfl_lightning.seeding import seed_of
-from reproduction.claims import Claim, fact, listed, ours
-from reproduction.runs import Place
+from reproduction.items import Part
+from reproduction.results import Numbers
 
 OBTUSE = torch.tensor([[0.0, 0.0], [4.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 ACUTE = torch.tensor([[0.0, 0.0], [4.0, 0.0], [1.0, 3.0]], dtype=torch.float64)
 CONFORMITY = 2 / 3
 NAMES = ("FedAvg", "Delta-FL")
+SHOWN = 20_000  # of them in the picture
 DRAWS = 200_000  # test devices, drawn uniformly from those with the conformity
-STEP = 0.01  # between the points that are searched for the smallest superquantile
 SIMPLEX = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.5, 0.75**0.5]], dtype=torch.float64)  # where mixtures are drawn
 COLOR_OF = {name: look["color"] for name, look in zip(NAMES, looks_of(NAMES), strict=True)}
 
@@ -50,17 +42,13 @@ class Model(NamedTuple):
     test_losses: Tensor
 
 
-def models(triangle: Tensor = OBTUSE) -> dict[str, Model]:
-    """FedAvg's and Delta-FL's model, evaluated on the same test devices of conformity 2/3.
-
-    Args:
-        triangle: Means of the training devices' data, ``[3, 2]``.
-    """
+def models() -> dict[str, Model]:
+    """FedAvg's and Delta-FL's model, evaluated on the same test devices of conformity 2/3."""
     mixtures = narrowed(uniform_mixtures(DRAWS), CONFORMITY)
     found = {}
     for name, conformity in zip(NAMES, (1.0, CONFORMITY), strict=True):
-        point = superquantile_minimizer(triangle, conformity)
-        losses = gaussian_losses(point, triangle)
+        point = superquantile_minimizer(OBTUSE, conformity)
+        losses = gaussian_losses(point, OBTUSE)
         found[name] = Model(point, losses, mixtures @ losses)
     return found
 
@@ -72,74 +60,19 @@ def uniform_mixtures(number: int) -> Tensor:
     return times / times.sum(-1, keepdim=True)
 
 
-def searched_minimizer(triangle: Tensor, conformity: float) -> Tensor:
-    """The point of a fine grid with the smallest superquantile, ``[2]``; knows no geometry."""
-    low, high = triangle.min(0).values, triangle.max(0).values
-    axes = [
-        torch.arange(float(a), float(b) + STEP / 2, STEP, dtype=torch.float64) for a, b in zip(low, high, strict=True)
-    ]
-    points = torch.cartesian_prod(*axes)
-    return points[superquantile_loss(gaussian_losses(points, triangle), conformity).argmin()]
-
-
-def toy_claims(place: Place) -> list[Claim]:
-    """Draw and check what Figure 3 shows, which takes a second."""
+def numbers(part: Part) -> Numbers:
+    """Draw what Figure 3 shows, and what its claims are about; takes a second."""
     found = models()
-    draw(found, place.folder / "fig3.png")
-    return [*place_claims(), *loss_claims(found)]
-
-
-def place_claims() -> list[Claim]:
-    """The paper has Delta-FL's model in the middle of the longest side; if the triangle is acute, it is elsewhere."""
-    middle, centre = "in the middle of the longest side", circumcentre(ACUTE)
-    return [
-        placed(f"obtuse triangle: Delta-FL's model is {middle}", OBTUSE, OBTUSE[:2].mean(0)),
-        placed(f"acute triangle: Delta-FL's model is {middle}", ACUTE, longest_side(ACUTE).mean(0)),
-        *ours([placed("acute triangle: Delta-FL's model is as far from all devices", ACUTE, centre)]),
-    ]
-
-
-def placed(text: str, triangle: Tensor, expected: Tensor) -> Claim:
-    """That Delta-FL's model is at a point, by the closed form and by a search that knows no geometry."""
-    searched, found = searched_minimizer(triangle, CONFORMITY), superquantile_minimizer(triangle, CONFORMITY)
-    agree = torch.allclose(searched, expected, atol=STEP) and torch.allclose(found, expected)
-    return fact(text, shown(searched), shown(expected), agree)
-
-
-def longest_side(triangle: Tensor) -> Tensor:
-    """Its ends, ``[2, 2]``."""
-    sides = torch.stack([triangle, triangle.roll(-1, 0)], 1)
-    return sides[(sides[:, 0] - sides[:, 1]).norm(dim=1).argmax()]
-
-
-def loss_claims(found: dict[str, Model]) -> list[Claim]:
-    """Delta-FL's model serves the worst test device better, and all of them more equally; the mean may pay for it."""
-    fedavg, delta_fl = found["FedAvg"], found["Delta-FL"]
-    worst = [float(superquantile_loss(model.losses, CONFORMITY)) for model in (fedavg, delta_fl)]
-    spread = [float(model.test_losses.std()) for model in (fedavg, delta_fl)]
-    means = [float(model.losses.mean()) for model in (fedavg, delta_fl)]
-    better = float((delta_fl.test_losses < fedavg.test_losses).double().mean())
-    nearly = abs(better - 11 / 36) < 0.01
-    return [
-        close("largest loss of a test device: FedAvg, Delta-FL", worst, "28/9, 3", (28 / 9, 3)),
-        fact("standard deviation over test devices", listed(spread, 3), "smaller for Delta-FL", spread[1] < spread[0]),
-        *ours(
-            [
-                close("mean loss, which may be larger for Delta-FL", means, "23/9, 8/3", (23 / 9, 8 / 3)),
-                fact("share of test devices that Delta-FL serves better", f"{better:.3f}", "11/36", nearly),
-            ]
-        ),
-    ]
-
-
-def close(claim: str, measured: list[float], text: str, expected: tuple[float, ...]) -> Claim:
-    """That numbers are those of a closed form."""
-    return fact(claim, listed(measured, 3), text, np.allclose(measured, expected))
-
-
-def shown(point: Tensor) -> str:
-    """A point, with two digits."""
-    return "({:.2f}, {:.2f})".format(*point.tolist())
+    draw(found, part.place.folder / "fig3.png")
+    x, y = superquantile_minimizer(OBTUSE, CONFORMITY).tolist()
+    acute_x, acute_y = superquantile_minimizer(ACUTE, CONFORMITY).tolist()
+    facts = {"obtuse x": x, "obtuse y": y, "acute x": acute_x, "acute y": acute_y}
+    for name, model in found.items():
+        facts[f"largest loss {name}"] = float(superquantile_loss(model.losses, CONFORMITY))
+        facts[f"deviation {name}"] = float(model.test_losses.std())
+        facts[f"mean loss {name}"] = float(model.losses.mean())
+    better = found["Delta-FL"].test_losses < found["FedAvg"].test_losses
+    return {**facts, "better": float(better.double().mean())}
 
 
 # The picture
@@ -182,16 +115,12 @@ def label(axes: Axes, point: Tensor, text: str, color: str, above: bool = False)
 
 def draw_mixtures(axes: Axes, found: dict[str, Model]) -> None:
     """The test devices of conformity 2/3 among all mixtures, coloured by which model serves them better."""
-    steps = torch.linspace(0, 1, 101).double()
-    grid = torch.cartesian_prod(steps, steps)
-    grid = grid[grid.sum(-1) <= 1 + 1e-9]
-    mixtures = narrowed(torch.cat([grid, 1 - grid.sum(-1, keepdim=True)], -1), CONFORMITY)
+    mixtures = narrowed(uniform_mixtures(DRAWS), CONFORMITY)[:SHOWN]
     gain = mixtures @ (found["FedAvg"].losses - found["Delta-FL"].losses)
-    triangles = Triangulation(*(mixtures @ SIMPLEX).T)
     most = float(gain.abs().max())
     both = LinearSegmentedColormap.from_list("both", [COLOR_OF["FedAvg"], "white", COLOR_OF["Delta-FL"]])
-    colors = axes.tripcolor(triangles, gain, cmap=both, vmin=-most, vmax=most, shading="gouraud")
-    axes.tricontour(triangles, gain, levels=[0.0], colors="black", linewidths=0.8)
+    x, y = (mixtures @ SIMPLEX).T
+    colors = axes.scatter(x, y, s=2, c=gain, cmap=both, vmin=-most, vmax=most, rasterized=True)
     axes.fill(*SIMPLEX.T, facecolor="none", edgecolor="0.3", linestyle=":")
     for number, corner in enumerate(SIMPLEX[:2], start=1):
         label(axes, corner, f"only device {number}", "black")

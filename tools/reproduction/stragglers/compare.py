@@ -13,17 +13,18 @@ from pfl_lightning.report.drawing import grid
 from pfl_lightning.report.run_files import BITS
 from pfl_lightning.report.tables import markdown
 from pfl_lightning.runs.experiment import Experiment
-from reproduction.claims import Claim, spread
+from reproduction.claims import spread
 from reproduction.items import Part, Spec, options_of
 from reproduction.measures import of_seed
+from reproduction.results import Numbers
 from reproduction.runs import is_finished, newest, publish
 
 Case = tuple[str, int, str]  # method, seconds of communication, answer
 
 
-def compare_answers(part: Part) -> list[Claim]:
-    """Run all answers, draw and tabulate them; no paper claims anything about this."""
-    answers: list[Spec] = part.item.block["answers"]
+def compare_answers(part: Part) -> Numbers:
+    """Run all answers, draw and tabulate them; no paper claims anything about their numbers."""
+    answers = part.item.block.answers
     variables = part.variables
     cases = [
         (method, time, answer) for method in variables["methods"] for time in variables["times"] for answer in answers
@@ -41,7 +42,7 @@ def compare_answers(part: Part) -> list[Claim]:
     head = ["method", "communication", "answer", "rate", *(f"to {share:.0%}" for share in shares)]
     head += ["final (%)", "worst client (%)", "gigabits"]
     publish(part.place, "answers", markdown(title, head, list(rows(curves, rates, shares))))
-    return []
+    return {}
 
 
 def words_of(part: Part, method: str, answer: Spec, time: int, rate: float) -> list[str]:
@@ -56,7 +57,7 @@ def words_of(part: Part, method: str, answer: Spec, time: int, rate: float) -> l
     """
     rounds = answer["rounds"][part.variables["scale"]]
     variables = {**part.variables, **answer, "method": method, "time": time, "rate": rate, "rounds": rounds}
-    return [*options_of(part.item.block["words"], variables), *part.place.options]
+    return [*options_of(part.item.block.words, variables), *part.place.options]
 
 
 def trained(part: Part, method: str, answer: Spec, time: int, rate: float) -> Curve:

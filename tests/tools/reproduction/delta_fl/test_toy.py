@@ -1,27 +1,27 @@
 import pytest
 import torch
-from fakes.panels import failed, passed
+from fakes.panels import failed
 from reproduction.claims import OURS
 from reproduction.delta_fl import toy
 
 
-def test_every_claim_holds_and_the_picture_is_drawn(place):
-    claims = toy.toy_claims(place)
-    assert failed(claims) == ["acute triangle"]  # where the paper has the model in the middle of a side
-    assert [claim.printed == OURS for claim in claims] == [False, False, True, False, False, True, True]
-    assert (place.folder / "fig3.png").read_bytes().startswith(b"\x89PNG")
+def test_every_claim_holds_and_the_picture_is_drawn(part, claims_about):
+    here = part(paper="delta_fl", item="fig3", title="")
+    found = claims_about(here, toy.numbers(here))
+    assert failed(found) == ["acute triangle"]  # where the paper has the model in the middle of a side
+    assert [claim.printed == OURS for claim in found] == [False, False, True, False, False, True, True]
+    assert (here.place.folder / "fig3.png").read_bytes().startswith(b"\x89PNG")
+    assert found[0].measured == "2.00, 0.00"
+    assert found[3].measured == "3.111, 3.000"  # 28/9 and 3
+    assert found[5].measured == "2.556, 2.667"  # 23/9 and 8/3
 
 
-def test_the_measured_numbers_are_those_of_the_derivation():
-    largest, _, means, _ = toy.loss_claims(toy.models())
-    assert largest.measured == "3.111, 3.000"  # 28/9 and 3
-    assert means.measured == "2.556, 2.667"  # 23/9 and 8/3
-
-
-def test_claims_fail_for_models_that_are_swapped():
-    found = toy.models()
-    swapped = {"FedAvg": found["Delta-FL"], "Delta-FL": found["FedAvg"]}
-    assert passed(toy.loss_claims(swapped)) == [False, False, False, False]
+def test_claims_fail_for_models_that_are_swapped(part, claims_about, monkeypatch):
+    here = part(paper="delta_fl", item="fig3", title="")
+    models = dict(zip(toy.NAMES, reversed(toy.models().values()), strict=True))
+    monkeypatch.setattr(toy, "models", lambda: models)
+    found = claims_about(here, toy.numbers(here))
+    assert len(failed(found[3:])) == 4
 
 
 def test_mixtures_are_uniform():

@@ -6,7 +6,7 @@ from reproduction.stragglers import compare
 from pfl_lightning.errors import PflError
 from pfl_lightning.runs.experiment import Experiment
 
-ANSWERS = {answer["answer"]: answer for answer in Item("stragglers", "answers").block["answers"]}
+ANSWERS = {answer["answer"]: answer for answer in Item("stragglers", "answers").block.answers}
 
 
 @pytest.fixture
