@@ -41,6 +41,13 @@ def test_share_that_meets_a_tie_is_not_missed_by_float_error():
     assert [weighted_quantile(values, ones, place / 100) for place in range(1, 101)] == list(range(1, 101))
 
 
+def test_summary_of_three_clients():
+    # deviations from the mean: -1/4, 1/4, 0
+    summary = client_summary(torch.tensor([0.5, 1.0, 0.75]), torch.tensor([1, 3, 4]))
+    expected = {"mean": 0.75, "weighted_mean": 0.8125, "std": (0.125 / 3) ** 0.5, "worst": 0.5}
+    assert {name: value.item() for name, value in summary.items()} == pytest.approx(expected)
+
+
 @given(clients)
 def test_percentiles_agree_with_numpy_and_with_the_weighted_quantile(pairs):
     values, weights = tensors(pairs)
