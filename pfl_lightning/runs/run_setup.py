@@ -54,6 +54,7 @@ class RunSetup(pl.Callback):
         self.run_folder: Path | None = None
         self.open_resources = ExitStack()
         self.fingerprint = ""
+        self.profiles_in_folder = getattr(parts.trainer.get("profiler"), "dirpath", None) is None
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Check the method and the data, and make the folder."""
@@ -89,8 +90,8 @@ class RunSetup(pl.Callback):
         rounds_kept = self.resume and rounds_kept_on_resume(self.resume.content, trainer.val_check_interval)
         trainer.loggers = make_loggers(self.parts.trainer.get("logger"), self.metrics, rounds_kept)
         self.open_resources.callback(end_runs, trainer.loggers)
-        profiler: Any = trainer.profiler  # type: ignore[attr-defined]
-        profiler.dirpath = profiler.dirpath or path
+        if self.profiles_in_folder:
+            trainer.profiler.dirpath = path  # type: ignore[attr-defined]
 
     def _enter_folder(self) -> Path:
         """Lock the run's folder, and read its tables once, so that what is wrong with them is found."""
