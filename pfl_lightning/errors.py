@@ -57,6 +57,7 @@ def printable(text: str) -> str:
 def nearest(name: str, names: Iterable[str], cutoff: float = 0.5) -> str:
     """A question for the name that is part of a wrong one, or most like it, in any case; empty if none is."""
     by_lower_case = {choice.lower(): choice for choice in names}
-    parts = [lower for lower in by_lower_case if lower in name.lower().split("_")]
+    parts = [lower for lower in by_lower_case if lower.rpartition(".")[2] == name.lower()]
+    parts = parts or [lower for lower in by_lower_case if lower in name.lower().split("_")]
     matches = parts or get_close_matches(name.lower(), by_lower_case, n=1, cutoff=cutoff)
     return f"; did you mean {by_lower_case[matches[0]]}?" if matches else ""

@@ -135,7 +135,7 @@ class PlainLoop:
 
     def optimizer(self, moving: list[nn.Parameter]) -> Optimizer:
         """What takes the local steps; AdamW is without decay."""
-        if self.options.get("local_optimizer") == "AdamW":
+        if self.options.get("optimizer") == "AdamW":
             return AdamW(moving, lr=self.options["lr"], weight_decay=0.0)
         return SGD(moving, lr=self.options["lr"], momentum=self.options.get("momentum", 0.0))
 

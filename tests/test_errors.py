@@ -13,5 +13,5 @@ def test_causes_in_a_circle_end():
 
 def test_the_cause_that_a_user_can_fix_is_found_in_the_chain():
     wrapped = RuntimeError("in a library")
-    wrapped.__cause__ = PflError("model.lr must be positive")
+    wrapped.__cause__ = PflError("model.local.lr must be positive")
     assert cause_of(wrapped) is wrapped.__cause__

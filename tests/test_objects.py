@@ -10,6 +10,7 @@ from torch.optim import SGD
 
 from pfl_lightning import callbacks, data, server, system
 from pfl_lightning.callbacks.doubling import Doubling
+from pfl_lightning.client import LocalTraining
 from pfl_lightning.data import Arrays, Digits, Dirichlet, Partition, Sizes
 from pfl_lightning.methods import HFMAML, FedRep
 from pfl_lightning.models import MLP
@@ -38,11 +39,13 @@ def test_every_argument_is_an_attribute_of_the_same_name(kind):
 
 
 def test_settings_say_a_class_and_what_it_was_made_with():
-    method = FedRep(lr=0.05, network=partial(MLP, hidden=(8,)), server_optimizer=partial(SGD, lr=0.5))
+    method = FedRep(
+        local=LocalTraining(lr=0.05), network=partial(MLP, hidden=(8,)), server_optimizer=partial(SGD, lr=0.5)
+    )
     assert to_settings(method) == {
         "class_path": "pfl_lightning.methods.FedRep",
         "init_args": {
-            "lr": 0.05,
+            "local": to_settings(LocalTraining(lr=0.05)),
             "network": {"class_path": "pfl_lightning.models.MLP", "init_args": {"hidden": [8]}},
             "server_optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.5}},
         },
@@ -54,7 +57,10 @@ def test_settings_say_a_class_and_what_it_was_made_with():
 
 def test_a_plain_argument_that_equals_its_default_is_left_out_and_one_of_another_type_is_not():
     lr, weighting = float("0.01"), "".join(["sam", "ples"])
-    assert to_settings(FedRep(lr=lr, weighting=weighting, epochs=True))["init_args"] == {"epochs": True}
+    assert to_settings(FedRep(eval_epochs=True, head_lr=lr, weighting=weighting))["init_args"] == {
+        "eval_epochs": True,
+        "head_lr": lr,
+    }
 
 
 @pytest.mark.parametrize(
@@ -67,7 +73,7 @@ def test_a_plain_argument_that_equals_its_default_is_left_out_and_one_of_another
     ],
 )
 def test_a_number_of_numpy_or_torch_is_a_number(name, given, plain):
-    said = to_settings(FedRep(**{name: given}))["init_args"][name]
+    said = to_settings(FedRep(local=LocalTraining(**{name: given})))["init_args"]["local"][name]
     assert (said, type(said)) == (plain, type(plain))
 
 

@@ -57,7 +57,7 @@ class TextLogger(Logger):
 
     def log_hyperparams(self, params: dict[str, Any]) -> None:
         """Take the settings, by their names on the command line."""
-        self.write(f"{len(params)} settings, model.lr is {params['model.lr']}")
+        self.write(f"{len(params)} settings, model.local.lr is {params['model.local.lr']}")
 
     def log_metrics(self, metrics: dict[str, float], step: int) -> None:
         """Take the values of a round."""

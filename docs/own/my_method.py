@@ -28,8 +28,8 @@ class NearRep(Method):
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train the head, then the body near the received one."""
-        body = self.phase("body", self.epochs, penalty=Proximity(self.proximity, "anchor"))
-        params, _ = self.engine.train(cohort, received, self.phase("head", self.epochs), (*key, "head"))
+        body = self.phase("body", penalty=Proximity(self.proximity, "anchor"))
+        params, _ = self.engine.train(cohort, received, self.phase("head"), (*key, "head"))
         return self.engine.train(cohort, params.beside("anchor", received), body, (*key, "body"))
 
     def sample_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:

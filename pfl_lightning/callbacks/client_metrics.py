@@ -1,18 +1,16 @@
 import re
 
 import lightning.pytorch as pl
-import torch
-from torch import Tensor
 
 from pfl_lightning.callbacks.evaluation import callbacks_of
 from pfl_lightning.data import FederatedDataModule, federated
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.methods import method_of
 from pfl_lightning.metrics import ClientMetric, MetricFactory, build_metric, metric_name
-from pfl_lightning.report.run_files import EVALUATION, RESULTS
+from pfl_lightning.report.run_files import CORRECT, EVALUATION, RESULTS
 from pfl_lightning.score_kind import ACCURACY, SCORE_KINDS
 
-RESERVED_NAMES = {*SCORE_KINDS, ACCURACY.error_name, *EVALUATION, *RESULTS}
+RESERVED_NAMES = {*SCORE_KINDS, ACCURACY.error_name, *EVALUATION, *RESULTS, CORRECT}
 KEY = "trainer.callbacks"
 
 
@@ -48,10 +46,10 @@ class ClientMetrics(pl.Callback):
 
     def _try_metric(self, data: FederatedDataModule) -> str:
         """Compute the metric for predictions that are right; returns its name."""
-        outputs, targets = _right_predictions(data)
+        outputs, targets = data.task.examples()
         try:
-            metric = build_metric(self.metric, data.num_classes)
-            value = ClientMetric(1, metric, "").measure(outputs, targets)
+            metric = build_metric(self.metric, data.task.outputs)
+            value = ClientMetric(1, metric, "", data.task).measure(outputs, targets)
         except (TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
             raise PflError(f"{KEY}.metric: not possible for {type(data).__name__}: {one_line(error)}") from error
         if value.isnan():
@@ -63,16 +61,8 @@ class ClientMetrics(pl.Callback):
         method = method_of(pl_module)
         data = federated(trainer)
         for tag in method.evaluator.scores:
-            metric = ClientMetric(data.eval_clients, build_metric(self.metric, data.num_classes), str(self.name))
+            metric = build_metric(self.metric, data.task.outputs)
+            metric = ClientMetric(data.eval_clients, metric, str(self.name), data.task)
             method.evaluator.others[f"{tag}/{self.name}"] = metric.to(method.device)
 
     on_test_epoch_start = on_validation_epoch_start
-
-
-def _right_predictions(data: FederatedDataModule) -> tuple[Tensor, Tensor]:
-    """Outputs and their targets, two samples of each class, or four numbers for a regression."""
-    if data.regression:
-        numbers = torch.linspace(-1, 1, 4)
-        return numbers[:, None], numbers
-    classes = torch.arange(data.num_classes).repeat(2)
-    return torch.eye(data.num_classes)[classes], classes

@@ -13,14 +13,14 @@ from pfl_lightning.callbacks.run_folder import folder_of
 from pfl_lightning.data import federated
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.metrics import ClientScores, client_percentiles, superquantile
-from pfl_lightning.report.run_files import CLIENTS, RESULTS
+from pfl_lightning.report.run_files import CLIENTS
 from pfl_lightning.score_kind import ACCURACY
 
 
 class PercentileErrors(RunTable):
     """Logs percentiles of the clients' scores at each evaluation, and writes every client's score to ``clients.csv``.
 
-    The score is the accuracy; for a regression, and on training samples, it is the loss. Percentiles are logged both
+    The score is the task's, such as the accuracy; on training samples it is the loss. Percentiles are logged both
     unweighted and weighted by samples. ``superquantile_10`` is the mean score of the worst clients that hold 10 % of
     the samples; for accuracies it is one minus the superquantile of the errors, as in Delta-FL (arXiv:2002.11223).
 
@@ -95,8 +95,9 @@ def client_rows(method: Method, name: str, scores: ClientScores) -> list[dict[st
     """What each client got with a model on a split, ``split/model``, as rows of ``clients.csv``."""
     split, model = name.split("/")
     rows: dict[int, dict[str, Any]] = {}
-    for cells in zip(*(column.tolist() for column in scores), strict=True):
-        rows[cells[0]] = {"split": split, "model": model, **dict(zip(RESULTS, cells, strict=True))}
+    columns = method.evaluator.scores[name].columns(scores)
+    for cells in zip(*(column.tolist() for column in columns.values()), strict=True):
+        rows[cells[0]] = {"split": split, "model": model, **dict(zip(columns, cells, strict=True))}
     for tag, metric in method.evaluator.others.items():
         if tag.startswith(f"{name}/"):
             ids, _, values = gathered(metric)

@@ -128,7 +128,7 @@ def check_monitor(key: str, monitor: str, method: Method, data: FederatedDataMod
 
 def score_kind_of(data: FederatedDataModule) -> ScoreKind:
     """What clients are evaluated by on test and validation samples."""
-    return LOSS if data.regression else ACCURACY
+    return data.task.score
 
 
 def mean_score(model: str, data: FederatedDataModule) -> str:

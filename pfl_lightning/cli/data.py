@@ -73,9 +73,8 @@ def prepare(args: list[str]) -> None:
     if test is not None:
         counts += f" training and {len(test.targets):,} test"
     counts += " samples" if users is None else f" samples of {len(users.unique()):,} users"
-    goal = "a regression" if data.regression else f"{data.num_classes} classes"
     shape = f"{data.input_kind} of the shape {list(data.input_shape)}"
-    show(f"{name} in '{getattr(data, data.files_option)}': {counts}; {shape}, {goal}")
+    show(f"{name} in '{getattr(data, data.files_option)}': {counts}; {shape}, {data.task.goal}")
 
 
 def describe(args: list[str]) -> None:

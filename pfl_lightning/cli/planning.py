@@ -114,7 +114,7 @@ class Plan(NamedTuple):
                 raise PflError(f"{word} is not possible in a sweep; allowed: the options that pfl fit --help lists")
         for key in varied:
             if ("." not in key and key not in ("model", "data")) or key.endswith(".help"):
-                raise PflError(f"{option}: {key} is not possible; allowed: settings of a run, such as model.lr")
+                raise PflError(f"{option}: {key} is not possible; allowed: settings of a run, such as model.local.lr")
 
     def grid(self, varied: Mapping[str, Sequence[str]]) -> list[PlannedRun]:
         """The runs with all combinations of what varies, method by method, then value by value.
@@ -172,7 +172,7 @@ def values_by_key(vary: Sequence[str], option: str = "vary") -> dict[str, list[s
     """The values of each setting that varies, as the command line takes them.
 
     Args:
-        vary: A setting and its values each, such as ``model.lr=0.1,0.03``.
+        vary: A setting and its values each, such as ``model.local.lr=0.1,0.03``.
         option: The option that lists them, for errors.
 
     Raises:
@@ -183,7 +183,9 @@ def values_by_key(vary: Sequence[str], option: str = "vary") -> dict[str, list[s
         key, _, text = word.partition("=")
         values = parse(f"[{text}]")
         if not key or not values:
-            raise PflError(f"{option}: {word} is not possible; allowed: a setting and its values: model.lr=0.1,0.03")
+            raise PflError(
+                f"{option}: {word} is not possible; allowed: a setting and its values: model.local.lr=0.1,0.03"
+            )
         if key in varied or any(values.count(value) > 1 for value in values):
             raise PflError(f"{option}: {word}: {key}, or one of its values, is listed twice; allowed: once")
         varied[key] = [v if isinstance(v, str) else json.dumps(v, separators=(",", ":")) for v in values]

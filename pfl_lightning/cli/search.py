@@ -180,13 +180,13 @@ def space_of(varied: Mapping[str, Sequence[str]]) -> Space:
         is_range = ".." in choices[0] and "/" not in choices[0]  # which a path may have
         space[key] = number_range(text) if is_range else CategoricalDistribution(choices)
         if space[key].single():
-            allowed = "several values, or a range, such as model.lr=log:0.001..1"
+            allowed = "several values, or a range, such as model.local.lr=log:0.001..1"
             raise PflError(f"search: {text} is a single value, which leaves nothing to search; allowed: {allowed}")
     return space
 
 
 def number_range(text: str) -> Any:
-    """Numbers between two ends, such as ``model.lr=log:0.001..1``: whole ones if both ends are."""
+    """Numbers between two ends, such as ``model.local.lr=log:0.001..1``: whole ones if both ends are."""
     try:
         scale, _, ends = text.partition("=")[2].rpartition(":")
         low, high = map(parse, ends.split(".."))
@@ -195,7 +195,7 @@ def number_range(text: str) -> Any:
         kind = IntDistribution if isinstance(high - low, int) else FloatDistribution
         return kind(low, high, log=scale == "log")
     except (TypeError, ValueError):
-        allowed = "low..high, or log:low..high from above 0, such as model.lr=log:0.001..1"
+        allowed = "low..high, or log:low..high from above 0, such as model.local.lr=log:0.001..1"
         raise PflError(f"search: {text} is not possible; allowed: {allowed}") from None
 
 

@@ -28,13 +28,14 @@ from pfl_lightning.client.layers import (
     streams,
     with_streams,
 )
-from pfl_lightning.client.losses import STANDARD, Loss, hits
+from pfl_lightning.client.losses import Loss, UsualLoss
 from pfl_lightning.client.phase import Phase
 from pfl_lightning.client.predictions import Predictions, Watch
 from pfl_lightning.client.steps import Steps, loss_gradient
 from pfl_lightning.client.threads import map_in_threads, with_lock
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import Key, seed_of
+from pfl_lightning.tasks import Classification, Task
 from pfl_lightning.tree import BATCH_NORM, Params, Tree, movable, select, sum_type
 
 BackendName = Literal["auto", "sequential", "batched"]
@@ -58,7 +59,8 @@ class Engine:
         chunk_size: Clients that the batched backend trains at once. Default: as many as suit the device.
         report: Progress callback: how many more samples were visited (in a mini-batch, by frozen layers, or for
             scoring), and how many gradients of samples were taken, counting each of a step.
-        loss: The loss.
+        task: What the targets are; classes by default.
+        loss: The loss; the usual one of the task by default.
 
     Attributes:
         head: Names of the tensors of the head, whose inputs are the features; empty if nobody asks for them.
@@ -74,13 +76,16 @@ class Engine:
         backend: BackendName = "auto",
         chunk_size: int | None = None,
         report: Callable[..., None] = no_report,
-        loss: Loss = STANDARD,
+        task: Task | None = None,
+        loss: Loss | None = None,
     ) -> None:
         self.network = network
         self.requested = backend
         self.chunk_size = chunk_size
         self.report = report
-        self.loss = loss
+        self.task = task or Classification()
+        usual = UsualLoss(self.task) if self.task.own_loss is None else Loss(self.task.losses)
+        self.loss = loss or usual
         self.trainable = frozenset(name for name, parameter in network.named_parameters() if parameter.requires_grad)
         self.head: frozenset[str] = frozenset()
         self.choices: dict[str, str] = {}
@@ -220,12 +225,13 @@ class Engine:
         steps = backend.steps(network, start, rows, phase, self.loss, epochs.fixed, body)
         self._note(network, backend, rows, steps)
         draws = needs_torchs_stream(network)
+        batches = epochs.batches
         for number, epoch in enumerate(epochs):
             if draws:
                 torch.manual_seed(seed_of(*key, "dropout", number, int(examples.host_ids[0])))
             steps.enter(epoch)
             losses = torch.zeros_like(epoch.counts, dtype=sum_type(epoch.present.dtype))
-            for clients, batch, samples in epochs.batches:
+            for clients, batch, samples in batches:
                 losses[:clients] += steps.step(clients, batch)
                 self.report(samples, samples * steps.gradients)
         steps.finish()
@@ -351,25 +357,36 @@ class Engine:
             self.report(int(window.counts.sum()))
             yield Predictions(rows, outputs, window.targets(window.positions), window.present)
 
-    def score(self, examples: Examples, params: Params, *watchers: Watch) -> tuple[Tensor, Tensor]:
+    def sums(self, examples: Examples, params: Params, *watchers: Watch) -> Tree:
         """Evaluate each client's model on its examples.
 
         Args:
-            examples: Held-out examples of the cohort; a client may have none.
+            examples: Examples of the cohort; a client may have none.
             params: All tensors of the network.
             watchers: Further functions to call with the predictions.
 
         Returns:
-            Number of correct predictions, and sum of the losses, per client, ``[cohort]`` each.
+            Sums over each client's examples, by name, ``[cohort, ...]``: of their ``loss``, and of the task's
+            statistics.
         """
-        counts = examples.device_counts
-        correct = torch.zeros_like(counts)
         dtype = sum_type(next(self.network.parameters()).dtype)
-        losses = torch.zeros(len(counts), dtype=dtype, device=counts.device)
+        totals: Tree = {}
         for predictions in self.predictions(examples, params):
             rows, outputs, targets, present = predictions
-            correct[rows] += (hits(outputs, targets) & present).sum(1)
-            losses[rows] += (self.loss(outputs, targets) * present).sum(1, dtype=dtype)
+            statistics = self.task.statistics(outputs.flatten(0, 1), targets.flatten(0, 1))
+            for name, values in {"loss": self.loss(outputs, targets).flatten(), **statistics}.items():
+                values = values.unflatten(0, present.shape)
+                kept = values * present.view(*present.shape, *[1] * (values.ndim - 2))
+                total = kept.sum(1, dtype=dtype if values.is_floating_point() else torch.int64)
+                if name not in totals:
+                    totals[name] = total.new_zeros(len(examples), *total.shape[1:])
+                totals[name][rows] += total
             for watch in watchers:
                 watch(predictions)
-        return correct, losses
+        return totals
+
+    def mean_losses(self, examples: Examples, params: Params) -> Tensor:
+        """The mean loss of each client's model over its examples, ``[cohort]``; 0 of a client without any."""
+        counts = examples.device_counts
+        losses = self.sums(examples, params).get("loss")
+        return torch.zeros(len(counts), device=counts.device) if losses is None else losses / counts.clamp(min=1)

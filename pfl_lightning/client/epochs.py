@@ -22,7 +22,7 @@ class Epoch(NamedTuple):
     Attributes:
         inputs: Inputs of the network, ``[clients, samples, ...]``.
         order: Indices into the inputs in visiting order, ``[clients, visited]``; None if they are already in it.
-        targets: Labels in visiting order, ``[clients, visited]``.
+        targets: Targets in visiting order, ``[clients, visited, ...]``.
         counts: Samples that each client visits, ``[clients]``.
         present: Factor of each sample's loss, which is usually 1, and 0 for padding, ``[clients, visited]``.
         weights: Weight of each sample in the mean loss of its mini-batch, 0 for padding, ``[clients, visited]``.

@@ -27,7 +27,7 @@ class Samples:
 
     Attributes:
         inputs: Raw inputs such as uint8 images, ``[samples, ...]``.
-        targets: Class labels, or real numbers for a regression, ``[samples]``.
+        targets: What networks learn, such as class labels, ``[samples, ...]``.
         transform: Turns raw inputs into network inputs.
     """
 
@@ -187,5 +187,5 @@ class Examples:
         return torch.unflatten(inputs, 0, positions.shape)
 
     def targets(self, positions: Tensor) -> Tensor:
-        """Labels of some examples of the first clients, ``[clients or fewer, batch]``."""
+        """Targets of some examples of the first clients, ``[clients or fewer, batch, ...]``."""
         return self.samples.targets[self.index[: len(positions)].gather(1, positions)]

@@ -6,8 +6,8 @@ import torch
 
 from pfl_lightning.client import Examples, Samples
 from pfl_lightning.client.examples import Transform
-from pfl_lightning.data.labelled import classes_of
 from pfl_lightning.data.partitions.partition import Indices, Parts
+from pfl_lightning.tasks import Task
 
 
 class ClientTable:
@@ -28,12 +28,12 @@ class ClientTable:
     def __len__(self) -> int:
         return len(self.counts)
 
-    def class_counts(self, num_classes: int) -> Indices:
+    def class_counts(self, task: Task) -> Indices:
         """Number of samples per client and class, ``[clients, classes]``."""
-        classes = classes_of(self.samples.targets[self.flat[:-1]])
+        classes = task.labels(self.samples.targets[self.flat[:-1]])
         holders = torch.arange(len(self)).repeat_interleave(self.counts)
-        counts = torch.bincount(holders * num_classes + classes, minlength=len(self) * num_classes)
-        return counts.view(len(self), num_classes).numpy()
+        counts = torch.bincount(holders * task.classes + classes, minlength=len(self) * task.classes)
+        return counts.view(len(self), task.classes).numpy()
 
     def examples(self, ids: torch.Tensor) -> Examples:
         """The examples of the clients with these ids, ``[clients]``, in this order."""

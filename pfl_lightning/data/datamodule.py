@@ -36,6 +36,7 @@ from pfl_lightning.objects import constructor_arguments
 from pfl_lightning.seeding import numpy_generator
 from pfl_lightning.server import client_weights
 from pfl_lightning.system import Asynchronous, FixedExponential, Participation, Speeds, Times
+from pfl_lightning.tasks import Classification, Task
 
 DEFAULT_CLIENTS = 20
 
@@ -90,7 +91,6 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     num_classes: int  # this and the next three are the class's, or set by load, when it knows
     input_shape: tuple[int, ...]
     input_kind: InputKind = "numbers"
-    regression: bool = False  # whether targets are real numbers, not classes
     files_option: ClassVar[str] = "root"  # the option that says where the files are
     overlap: int = 0  # samples of a user this far apart share no content; 0: none do (see hold_out)
     usual_partition: ClassVar[type[Partition]] = ClassShards
@@ -161,6 +161,11 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         return {}
 
     @property
+    def task(self) -> Task:
+        """What the targets are; after ``load``. By default they are classes, ``num_classes`` of them."""
+        return Classification().sized(self.num_classes)
+
+    @property
     def training_clients(self) -> int:
         """Number of clients that can train; they have the lowest ids, then come validation and test clients."""
         return len(self.held_out.roles(self.eval_clients).training)
@@ -223,11 +228,10 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         except OSError as error:
             path = error.filename or getattr(self, self.files_option)
             raise PflError(f"data.{self.files_option}: cannot read '{path}' ({error.strerror})") from error
-        classes = None if self.regression else self.num_classes
         for name, split in (("training", train), ("test", test)):
             if split is not None:
                 try:
-                    split.check(classes, self.transform(), self.input_shape, self.input_kind)
+                    split.check(self.task, self.transform(), self.input_shape, self.input_kind)
                 except (ValueError, RuntimeError) as error:
                     raise PflError(f"{self.error_prefix}: {name} samples: {one_line(error)}") from error
         return train, test
@@ -249,7 +253,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         Returns:
             Sample indices of each of the run's clients, by split; and of each client that is evaluated.
         """
-        labels = samples.labels()
+        labels = samples.labels(self.task)
         splits = self.held_out.split(len(samples.targets), official)
         rng = numpy_generator(self.partition_seed, "partition")
         dealt = self._deal(labels, splits, self.num_clients, rng)
@@ -269,7 +273,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     ) -> dict[Split, Parts]:
         """Assign samples, those for training and others, to some clients and to splits."""
         population = Population(clients, self.speeds.mean_times(clients), is_new)
-        dealt = self.partition([labels.take(split) for split in splits], self.num_classes, population, rng)
+        dealt = self.partition([labels.take(split) for split in splits], self.task.classes, population, rng)
         parts = [[split[part] for part in positions] for split, positions in zip(splits, dealt, strict=True)]
         return self.held_out.assign(parts, rng, self.overlap)
 
@@ -363,7 +367,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
 
     def class_counts(self) -> dict[str, Indices]:
         """Number of samples per client and class, by split, ``[clients, classes]``; after ``setup``."""
-        return {split: table.class_counts(self.num_classes) for split, table in self.tables.items()}
+        return {split: table.class_counts(self.task) for split, table in self.tables.items()}
 
     def client_dataloader(
         self, client: int, split: Split = "train", batch_size: int = 10

@@ -9,6 +9,7 @@ from pfl_lightning.client.examples import Transform
 from pfl_lightning.data.partitions.partition import Labels
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import InputKind
+from pfl_lightning.tasks import Task, check_values
 
 
 class LabelledData(NamedTuple):
@@ -16,7 +17,7 @@ class LabelledData(NamedTuple):
 
     Attributes:
         inputs: Raw inputs, ``[samples, ...]``.
-        targets: Class labels, or real numbers for a regression, ``[samples]``.
+        targets: What networks learn, such as class labels, ``[samples, ...]``.
         users: User that each sample comes from, ``[samples]``, counted from 0; None if unknown.
     """
 
@@ -24,11 +25,11 @@ class LabelledData(NamedTuple):
     targets: Tensor
     users: Tensor | None = None
 
-    def check(self, num_classes: int | None, transform: Transform, shape: tuple[int, ...], kind: InputKind) -> None:
+    def check(self, task: Task, transform: Transform, shape: tuple[int, ...], kind: InputKind) -> None:
         """Check that a network can learn from the samples.
 
         Args:
-            num_classes: Number of classes; None for a regression.
+            task: What the targets are.
             transform: Turns raw inputs into network inputs.
             shape: Shape of a network input; of tokens, their number and that of the words.
             kind: What the inputs are.
@@ -37,7 +38,7 @@ class LabelledData(NamedTuple):
             ValueError: If their numbers differ, or an input, a target or a user cannot be; it names the sample.
         """
         self.check_lengths()
-        self._check_targets(num_classes)
+        task.check(self.targets)
         if self.users is not None:
             check_values(self.users, self.users >= 0, "users", "numbers from 0")
         if self.inputs.is_floating_point():
@@ -61,21 +62,9 @@ class LabelledData(NamedTuple):
             if values is not None and len(values) != len(self.inputs):
                 raise ValueError(f"{len(self.inputs)} inputs with {len(values)} {name}")
 
-    def _check_targets(self, num_classes: int | None) -> None:
-        targets = self.targets
-        if targets.ndim != 1:
-            raise ValueError(f"targets must have the shape [samples], got {list(targets.shape)}")
-        if num_classes is None:
-            check_values(targets, targets.isfinite(), "targets", "finite numbers")
-        elif targets.dtype != torch.int64:
-            raise ValueError(f"targets must be whole numbers, int64, got {targets.dtype}")
-        else:
-            in_range = (targets >= 0) & (targets < num_classes)
-            check_values(targets, in_range, "labels", f"whole numbers from 0 to {num_classes - 1}")
-
-    def labels(self) -> Labels:
-        """The labels and users, for partitions."""
-        return Labels(classes_of(self.targets).numpy(), None if self.users is None else self.users.numpy())
+    def labels(self, task: Task) -> Labels:
+        """The labels of a task and the users, for partitions."""
+        return Labels(task.labels(self.targets).numpy(), None if self.users is None else self.users.numpy())
 
     def take(self, samples: Tensor) -> "LabelledData":
         """Only some samples, given by their places or by whether each is taken, ``[samples]``."""
@@ -104,11 +93,6 @@ def _joined(first: Tensor, second: Tensor) -> Tensor:
     if not (follows and is_one and second.is_contiguous()):
         return torch.cat([first, second])
     return first.as_strided((len(first) + len(second), *first.shape[1:]), first.stride())
-
-
-def classes_of(targets: Tensor) -> Tensor:
-    """Class of each target, int64 ``[samples]``; a regression has a single class."""
-    return torch.zeros(len(targets), dtype=torch.int64) if targets.is_floating_point() else targets.long()
 
 
 def check_classes(classes: tuple[int, int] | None, official: int) -> int:
@@ -143,23 +127,6 @@ def whole_numbers(labels: Sequence[Any]) -> Tensor:
     numbers = torch.tensor(labels, dtype=torch.float64)
     check_values(numbers, numbers == numbers.long(), "labels", "whole numbers")
     return numbers.long()
-
-
-def check_values(values: Tensor, valid: Tensor, name: str, requirement: str) -> None:
-    """Check values of samples.
-
-    Args:
-        values: ``[samples, ...]``.
-        valid: Whether each of them is, of the same shape.
-        name: What they are, for the error.
-        requirement: What they must be, for the error.
-
-    Raises:
-        ValueError: If one of them is not valid; it names the first, and its sample.
-    """
-    if not valid.all():
-        place = valid.logical_not().nonzero()[0]
-        raise ValueError(f"{name} must be {requirement}, got {values[tuple(place)].item()} in sample {place[0]}")
 
 
 def warn_unless_official(what: str, splits: tuple[LabelledData, LabelledData], official: tuple[int, int]) -> None:

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from pfl_lightning.errors import PflError, SettingsError, one_line
 from pfl_lightning.files import is_intact
+from pfl_lightning.objects import import_object
+from pfl_lightning.tasks import Task
 
 Content = dict[str, Any]
 FORMAT = 1  # of the checkpoints that this version writes and reads
@@ -68,6 +70,21 @@ def refusing(content: Content) -> Iterator[None]:
 def refusal(content: Content, message: str) -> PflError:
     """The error that refuses a checkpoint, with the name of its file if that is known."""
     return PflError(f"ckpt_path: '{content[FILE]}': {message}" if FILE in content else f"checkpoint: {message}")
+
+
+def shape_of(content: Content) -> dict[str, Any]:
+    """What a method was built for: the arguments of its ``build``.
+
+    Raises:
+        PflError: If its task is none.
+    """
+    shape = dict(content["shape"])
+    settings = shape.pop("task")
+    kind = import_object(settings["class_path"])
+    if not (isinstance(kind, type) and issubclass(kind, Task)):
+        raise refusal(content, f"shape.task must be a subclass of Task, got {settings['class_path']}")
+    task = kind(**settings["init_args"]).sized(shape.pop("outputs"))
+    return {**shape, "task": task}
 
 
 def check_same(content: Content, entry: str, current: Mapping[str, Any]) -> None:

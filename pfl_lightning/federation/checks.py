@@ -15,6 +15,7 @@ from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.models import Network
 from pfl_lightning.server import Aggregator, DPAggregator, Weighting
 from pfl_lightning.system import Asynchronous, Participation
+from pfl_lightning.tasks import Classification, Task
 
 Need = Literal["classes", "features", "rounds"]
 WHOLE_ROUNDS = ("select_clients", "count_traffic", "advance_clock")  # hooks of methods that look at whole rounds
@@ -58,10 +59,10 @@ def check_network(network: Network, data: FederatedDataModule, has_body: bool, u
         )
 
 
-def check_needs(method: str, needs: Collection[Need], num_classes: int, engine: Engine) -> None:
-    """Refuse a regression for a method that needs classes, and a network that cannot give the features it needs."""
-    if "classes" in needs and num_classes < 2:
-        raise PflError(f"model: {method} is not possible for a regression; allowed: data with classes")
+def check_needs(method: str, needs: Collection[Need], task: Task, engine: Engine) -> None:
+    """Refuse other data than classes for a method that needs them, and a network that cannot give its features."""
+    if "classes" in needs and not isinstance(task, Classification):
+        raise PflError(f"model: {method} is not possible for {task.goal}; allowed: data with classes")
     if "features" in needs:
         engine.body_layers()
 

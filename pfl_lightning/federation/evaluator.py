@@ -9,12 +9,13 @@ from pfl_lightning.client import ClientPredictions, Engine, Examples
 from pfl_lightning.data import EvalBatch
 from pfl_lightning.federation.cohort import Cohort
 from pfl_lightning.metrics import ClientMetric, ClientScore
-from pfl_lightning.score_kind import ACCURACY, HEADLINED, LOSS, headline
+from pfl_lightning.score_kind import HEADLINED, LOSS, headline
+from pfl_lightning.tasks import Task
 from pfl_lightning.tree import Params
 
 Models = Callable[[Examples], Iterator[tuple[str, Params]]]  # names and tensors of some clients' models
 EngineOf = Callable[[str, Params], Engine]  # what predicts with a model, given its name and tensors
-Update = tuple[Any, tuple[Tensor, ...]]  # a metric, and the arguments of its update
+Update = tuple[Any, tuple[Any, ...]]  # a metric, and the arguments of its update
 
 
 class Evaluator(nn.Module):
@@ -37,14 +38,14 @@ class Evaluator(nn.Module):
         self.others = cast(MutableMapping[str, ClientMetric], nn.ModuleDict())
         self._differing: list[int] = []  # bytes of each tensor of which evaluated clients have their own
 
-    def prepare(self, splits: list[Any], models: tuple[str, ...], clients: int, regression: bool) -> None:
+    def prepare(self, splits: list[Any], models: tuple[str, ...], clients: int, task: Task) -> None:
         """Make the scores of all splits and models, for so many clients."""
         self.scores.clear()
         self.others.clear()
         for split in splits:
             for model in models:
-                score_kind = LOSS if regression or split == "train" else ACCURACY
-                self.scores[f"{split}/{model}"] = ClientScore(clients, score_kind)
+                score_kind = LOSS if split == "train" else task.score
+                self.scores[f"{split}/{model}"] = ClientScore(clients, task, score_kind)
 
     def begin(self) -> None:
         """Begin an evaluation; the memory that a client takes is learned anew, so that a resumed run does the same."""
@@ -87,7 +88,7 @@ class Evaluator(nn.Module):
         ids = examples.ids
         counts = examples.device_counts
         collected = [ClientPredictions(len(examples))] if metrics else []
-        score = (ids, counts, *engine.score(examples, params, *collected))
+        score = (ids, counts, engine.sums(examples, params, *collected))
         values = [(metric, (ids, counts, collected[0].map(metric.measure).to(ids.device))) for metric in metrics]
         return [(self.scores[name], score), *values]
 

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -43,9 +44,10 @@ class APFL(Method):
     """
 
     eval_models = ("personal", "global")
+    fixed_local = MappingProxyType({"optimizer": "SGD", "momentum": 0.0})
 
     def __init__(self, alpha: ClosedUnitInterval = 0.5, adaptive: bool = True, **kwargs: Any) -> None:
-        super().__init__(local_optimizer="SGD", momentum=0.0, eval_epochs=0, **kwargs)
+        super().__init__(eval_epochs=0, **kwargs)
         self.alpha = alpha
         self.adaptive = adaptive
 
@@ -57,7 +59,7 @@ class APFL(Method):
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train the global model, and beside it the client's own and its weight."""
-        phase = self.phase("all", self.epochs)
+        phase = self.phase("all")
         personal = {f"personal.{name}" for name in self.engine.trainable} | {WEIGHT}
         phase = replace(phase, trainable=phase.trainable | personal, gradient_transform=self.step_personal)
         return self.engine.train(cohort, received, phase, (*key, "all"))

@@ -1,6 +1,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 from math import cos, pi
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -35,7 +36,7 @@ class APPLE(WholeModels):
 
     All weights begin as 1 / n, and both moves are from the old w_i and p_ij. Clients are evaluated with theta_i
     (``personal``). With ``relation_lr`` 0 it is FedAvg with uniform weights, the local rate ``lr`` / n^2, and as the
-    server's rate the number of participants. Statistics of BatchNorm are a client's own. There are no options for
+    server's rate the number of participants. Statistics of BatchNorm are a client's own. There is no
     weight decay, momentum and clipping. The rest is as in ``WholeModels``, but that the server only passes core models
     on, and clients see each other's.
 
@@ -53,6 +54,10 @@ class APPLE(WholeModels):
     """
 
     eval_models = ("personal",)
+    usual_weight_decay = 0.0
+    fixed_local = MappingProxyType(
+        {"optimizer": "SGD", "momentum": 0.0, "weight_decay": 0.0, "decay_biases": False, "clip_norm": None}
+    )
 
     def __init__(
         self,
@@ -61,16 +66,7 @@ class APPLE(WholeModels):
         mu_rounds: NonNegativeInt = 20,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            local_optimizer="SGD",
-            momentum=0.0,
-            weight_decay=0.0,
-            decay_biases=False,
-            clip_norm=None,
-            batch_norm="local",
-            weighting="uniform",
-            **kwargs,
-        )
+        super().__init__(batch_norm="local", weighting="uniform", **kwargs)
         self.relation_lr = relation_lr
         self.mu = mu
         self.mu_rounds = mu_rounds
@@ -90,7 +86,7 @@ class APPLE(WholeModels):
         changes = zeros_like(select(received.own, self.engine.trainable))
         itself = F.one_hot(cohort.ids, self.num_clients).to(relations)
         start = received.with_own({**prefixed(CHANGE, changes), ITSELF: itself})
-        phase = self.phase("all", self.epochs)
+        phase = self.phase("all")
         phase = replace(
             phase,
             trainable=phase.trainable | {RELATIONS} | {f"{CHANGE}.{name}" for name in changes},

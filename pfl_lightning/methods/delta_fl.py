@@ -99,11 +99,11 @@ class DeltaFL(Method):
         """Simulated seconds until every participant has reported its loss on all its samples."""
         counts = batch.examples.counts
         passes = counts.numpy() / self.local_sgd.visited(counts).clamp(min=1).numpy()  # over all samples, for an epoch
-        return float((batch.times * passes).max() * FORWARD / self.epochs)
+        return float((batch.times * passes).max() * FORWARD / self.local.epochs)
 
     def _losses(self, start: int, cohort: Examples) -> Tensor:
         """Mean loss of the received model on all training samples of each client, ``[cohort]``."""
-        return self.engine.score(cohort, self.received(cohort.ids))[1] / cohort.device_counts
+        return self.engine.mean_losses(cohort, self.received(cohort.ids))
 
     def _threshold(self, losses: Tensor, batch: Round) -> Tensor:
         """The loss at which the tail begins, ``[]``."""

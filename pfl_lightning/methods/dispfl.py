@@ -4,7 +4,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt, Share
-from pfl_lightning.client import Examples, Masked, Penalty, Phase, sparse_training
+from pfl_lightning.client import Examples, Masked, Phase, sparse_training
 from pfl_lightning.data import Round
 from pfl_lightning.federation.accounting import Traffic
 from pfl_lightning.methods.families.gossip import Gossip
@@ -83,9 +83,9 @@ class DisPFL(Gossip):
             received = Params({}, Masked(MASK).onto(received.own, masks))
         return super().local_update(cohort, received, key)
 
-    def phase(self, part: Part, epochs: int, lr: float | None = None, penalty: Penalty | None = None) -> Phase:
+    def phase(self, part: Part, *args: Any, **kwargs: Any) -> Phase:
         """See ``Method.phase``; all training is under the masks, fine-tuning too."""
-        return replace(super().phase(part, epochs, lr, penalty), after_step=Masked(MASK))
+        return replace(super().phase(part, *args, **kwargs), after_step=Masked(MASK))
 
     def mix_clients(self, matrix: Tensor, ids: Tensor | None) -> None:
         """Mix each weight among those that hold it."""

@@ -64,7 +64,7 @@ class FedCP(Method):
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train all but the shared head, and mix this one with the personal one."""
-        phase = self.phase(self.trains, self.epochs)
+        phase = self.phase(self.trains)
         if self.strength:
             phase = replace(phase, feature_loss=self.losses_near_received, frozen_models=(GLOBAL,))
         start = received.beside(GLOBAL, received.select(self.parts["body"]))

@@ -61,7 +61,7 @@ class FedDBE(Method):
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train towards the consensus, or find the client's share of it."""
-        phase = self.phase(self.trains, self.epochs)
+        phase = self.phase(self.trains)
         has_consensus = bool(self.server.tree[CONSENSUS].any())
         if has_consensus and self.strength:
             phase = replace(phase, feature_loss=self.losses_near_consensus)

@@ -53,7 +53,7 @@ class FedDyn(Method):
         """Train with the regularizer, and add the move to the client's own."""
         anchor = received.select(self.engine.trainable)
         penalty = total(Proximity(self.alpha), Correlation(-self.alpha, DRIFT)) if self.alpha else None
-        phase = self.phase("all", self.epochs, penalty=penalty)
+        phase = self.phase("all", penalty=penalty)
         trained, losses = self.engine.train(cohort, received.beside("anchor", anchor), phase, (*key, "all"))
         drifts = received.under(DRIFT).own
         moved = {name: drift + trained.own[name] - anchor.tree[name] for name, drift in drifts.items()}

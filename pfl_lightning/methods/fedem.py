@@ -6,10 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from pfl_lightning.bounds import PositiveInt
-from pfl_lightning.client import Examples, as_outputs, join_outputs, log_probabilities
+from pfl_lightning.client import Examples, join_outputs
 from pfl_lightning.methods.families.several_models import WEIGHTS, SeveralModels, uploaded
 from pfl_lightning.models import Network
 from pfl_lightning.seeding import Key
+from pfl_lightning.tasks import as_outputs, log_probabilities
 from pfl_lightning.tree import Params, Tree, prefixed, select
 
 SHARE = "share"  # of a model in each sample
@@ -69,7 +70,7 @@ class FedEM(SeveralModels):
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Compute the shares and weights, and train every model on its share of the samples."""
         shares, weights = self.shares(cohort, received)
-        phase = replace(self.phase("all", self.epochs), sample_weights=SHARE)
+        phase = replace(self.phase("all"), sample_weights=SHARE)
         uploads = {WEIGHTS: weights}
         total = torch.zeros_like(weights[:, 0])
         for number, model in enumerate(self.models(received)):

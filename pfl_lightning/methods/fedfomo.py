@@ -110,7 +110,7 @@ class FedFomo(WholeModels):
 
     def mean_losses(self, cohort: Examples, params: Params) -> Tensor:
         """Mean loss of each client's examples, ``[cohort]``; 0 without any."""
-        return self.engine.score(cohort, params)[1] / cohort.device_counts.clamp(min=1)
+        return self.engine.mean_losses(cohort, params)
 
     def count_traffic(self, batch: Round, up: Traffic, down: Traffic) -> None:
         """Every participant sends its model, unless that is dropped, and then receives those of the others."""

@@ -53,7 +53,7 @@ class FedMac(MovingCopy):
         """Warn before a run in which the models may grow without bound."""
         sgd = self.local_sgd
         batches = ceil(federated(self.trainer).training_counts.mean() / sgd.batch_size)  # of the mean client
-        steps = self.inner_steps * self.epochs * min(sgd.steps or batches, batches)
+        steps = self.inner_steps * self.local.epochs * min(sgd.steps or batches, batches)
         rates = sum(sgd.lr * self.schedule.factor(round_index) for round_index in range(self.trainer.max_steps))
         growth = self.tie.strength * rates * steps * max(1.0, self.configure_optimizers().defaults["lr"])
         if growth > WARN_ABOVE and not (sgd.decay_biases and sgd.weight_decay > self.tie.strength):
@@ -62,4 +62,4 @@ class FedMac(MovingCopy):
     @property
     def advice(self) -> str:
         """What to try if training diverges."""
-        return f"keep {PRODUCT} below {STABLE} by a smaller model.correlation or model.lr"
+        return f"keep {PRODUCT} below {STABLE} by a smaller model.correlation or model.local.lr"

@@ -1,4 +1,4 @@
-from typing import Any
+from types import MappingProxyType
 
 from torch import Tensor
 
@@ -31,13 +31,11 @@ class FedNova(Method):
 
     uploads = (STEPS,)
     prunes = False
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(local_optimizer="SGD", **kwargs)
+    fixed_local = MappingProxyType({"optimizer": "SGD"})
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train, and scale what is uploaded of the change by the steps."""
-        phase = self.phase("all", self.epochs)
+        phase = self.phase("all")
         trained, losses = self.engine.train(cohort, received, phase, (*key, "all"))
         rho = phase.momentum
         steps = phase.steps_of(cohort.device_counts).to(losses.dtype)

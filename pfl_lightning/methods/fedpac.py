@@ -70,7 +70,7 @@ class FedPAC(Prototypes):
         """Compute the statistics, and train the head, then the body near the prototypes."""
         statistics = self.statistics(cohort, received)
         head = self.phase("head", self.head_epochs, self.head_lr)
-        body = self.phase("body", self.epochs)
+        body = self.phase("body")
         if self.strength:
             body = replace(body, feature_loss=self.losses_near_prototypes)
         trained, _ = self.engine.train(cohort, received, head, (*key, "head"))

@@ -43,7 +43,7 @@ class FedProto(Prototypes):
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train near the prototypes, and compute the sums of the client's own."""
-        phase = self.phase("all", self.epochs)
+        phase = self.phase("all")
         if self.strength:
             phase = replace(phase, feature_loss=self.losses_near_prototypes)
         trained, losses = self.engine.train(cohort, received, phase, (*key, "all"))

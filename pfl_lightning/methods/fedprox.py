@@ -36,5 +36,5 @@ class FedProx(Method):
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train the whole network with a proximal term around the received model."""
-        phase = self.phase("all", self.epochs, penalty=Proximity(self.proximity, "anchor"))
+        phase = self.phase("all", penalty=Proximity(self.proximity, "anchor"))
         return self.engine.train(cohort, received.beside("anchor", received), phase, (*key, "all"))

@@ -50,7 +50,7 @@ class FedRep(Method):
         head = self.phase("head", self.head_epochs, self.head_lr)
         body = self.phase("body", epochs=1)
         params = received
-        for repetition in range(self.epochs):
+        for repetition in range(self.local.epochs):
             params, _ = self.engine.train(cohort, params, head, (*key, "head", repetition))
             params, losses = self.engine.train(cohort, params, body, (*key, "body", repetition))
         return params, losses

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
@@ -40,9 +41,10 @@ class FedRoD(Method):
 
     needs = ("classes",)
     eval_models = ("personal", "global")
+    fixed_local = MappingProxyType({"decay_biases": False})
 
     def __init__(self, personal_epochs: PositiveInt = 1, **kwargs: Any) -> None:
-        super().__init__(head=None, decay_biases=False, eval_epochs=0, **kwargs)
+        super().__init__(head=None, eval_epochs=0, **kwargs)
         self.personal_epochs = personal_epochs
 
     def build(self, *args: Any, **kwargs: Any) -> None:
@@ -65,7 +67,7 @@ class FedRoD(Method):
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train body and generic head with the shifted bias, then the personal head as a part of the sum of both."""
         bias = self.bias
-        phase = self.phase("all", self.epochs)
+        phase = self.phase("all")
         if (penalty := phase.penalty) is not None:  # it is for the bias without its shift
             phase = replace(phase, penalty=lambda w, extras: penalty({**w, bias: w[bias] - extras["shift"]}, extras))
         shift = log_counts(cohort, received.tree[bias])

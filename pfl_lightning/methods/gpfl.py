@@ -57,17 +57,17 @@ class GPFL(Method):
 
     def extend_network(self, network: Network) -> None:
         """Add the embeddings and the valve."""
-        network.extend_head(self.head, lambda layer: GuidedHead(layer, self.num_classes))
+        network.extend_head(self.head, lambda layer: GuidedHead(layer, self.task.classes))
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Count the classes, and train everything."""
         layer = self.network.linear_head(self.parts["head"])
         shares = f"{layer}.class_shares"
-        counts = cohort.class_counts(self.num_classes).to(received.tree[shares])
+        counts = cohort.class_counts(self.task.classes).to(received.tree[shares])
         start = received.with_own({shares: counts / counts.sum(1, keepdim=True)})
         start = start.beside(RECEIVED, received.select({f"{layer}.embeddings"}))
         decay = Ridge(self.decay, self.network.extension)
-        phase = replace(self.phase("all", self.epochs, penalty=decay), feature_loss=self.guided_losses)
+        phase = replace(self.phase("all", penalty=decay), feature_loss=self.guided_losses)
         return self.engine.train(cohort, start, phase, (*key, "all"))
 
     def guided_losses(self, outputs: Tensor, features: Tensor, targets: Tensor, extras: Tree) -> Tensor:

@@ -57,7 +57,7 @@ class IFCA(SeveralModels):
     def grouped(self, cohort: Examples, received: Params) -> tuple[Tensor, Params]:
         """The group of each client, ``[cohort]``, and its model."""
         models = self.models(received)
-        chosen = torch.stack([self.engine.score(cohort, model)[1] for model in models]).argmin(0)
+        chosen = torch.stack([self.engine.mean_losses(cohort, model) for model in models]).argmin(0)
         rows = {name: torch.stack([model.shared[name] for model in models])[chosen] for name in sorted(self.shared)}
         return chosen, models[0].with_own(rows)
 

@@ -6,11 +6,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt
-from pfl_lightning.client import Examples, as_outputs, join_outputs, log_probabilities
+from pfl_lightning.client import Examples, join_outputs
 from pfl_lightning.client.layers import layers_without_vmap, part
 from pfl_lightning.methods.method import Method
 from pfl_lightning.models import Network
 from pfl_lightning.seeding import Key
+from pfl_lightning.tasks import as_outputs, log_probabilities
 from pfl_lightning.tree import Params
 
 VOTE = "vote"  # the layer that takes the head's place
@@ -55,7 +56,7 @@ class KNNPer(Method):
         if model == "global":
             return received
         features = join_outputs(self.engine.features(train, received), len(train))
-        classes = F.one_hot(train.targets(train.positions), self.num_classes) * train.present[..., None]
+        classes = F.one_hot(train.targets(train.positions), self.task.classes) * train.present[..., None]
         samples = {f"{VOTE}.features": features.flatten(2), f"{VOTE}.classes": classes.to(features)}
         return received.beside(f"{VOTE}.head", received.select(self.parts["head"])).with_own(samples)
 

@@ -3,7 +3,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from pfl_lightning.client import Examples
+from pfl_lightning.bounds import PositiveFloat
+from pfl_lightning.client import Examples, LocalTraining, LRSchedule
 from pfl_lightning.data import Round, federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.sparsity import Sparsity
@@ -12,6 +13,7 @@ from pfl_lightning.metrics import orthonormal, principal_angle_distance
 from pfl_lightning.models import LinearNetwork
 from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.server import DPAggregator
+from pfl_lightning.tasks import Regression, Task
 from pfl_lightning.tree import Params, Tree
 
 BODY = "body.weight"  # [rank, dimension]: B transposed
@@ -34,13 +36,15 @@ class LinearFedRep(Method):
     representation, the principal-angle distance to it is logged as ``train/distance``.
 
     The paper's weights are ``uniform``; it bounds ``lr`` by 1/8 for well-spread heads, but 0.5 is stable too. There are
-    no options for the loss, batches, epochs, the clients' optimizer and weight decay, since the method has none.
+    no options for the loss and for local SGD, since the method has neither.
     ``eval_epochs`` only turns fine-tuning on (above 0) or off (0).
 
     Paper: Tziotis et al., Straggler-Resilient Personalized Federated Learning, 2023, arXiv:2206.02078, Algorithm 2.
 
     Args:
         init: Initial representation.
+        lr: Learning rate of the representation.
+        lr_schedule: Scheduler of torch that steps once a round on a rate of 1: the factor of ``lr``. Default: constant.
         kwargs: See ``Method``; the network must be a ``LinearNetwork``.
     """
 
@@ -48,19 +52,18 @@ class LinearFedRep(Method):
 
     keeps = "head"
 
-    def __init__(self, init: Literal["method_of_moments", "random"] = "method_of_moments", **kwargs: Any) -> None:
+    def __init__(
+        self,
+        init: Literal["method_of_moments", "random"] = "method_of_moments",
+        lr: PositiveFloat = 0.01,
+        lr_schedule: LRSchedule | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(
             pretrained=None,
             head=1,
-            loss=None,
-            epochs=1,
-            epoch_steps=None,
-            batch_size=1,
-            local_optimizer="SGD",
-            momentum=0.0,
-            weight_decay=0.0,
-            decay_biases=False,
-            clip_norm=None,
+            task=None,
+            local=LocalTraining(lr=lr, lr_schedule=lr_schedule),
             sparsity=Sparsity(),
             **kwargs,
         )
@@ -113,15 +116,17 @@ class LinearFedRep(Method):
     def _set_representation(self, basis: Tensor) -> None:
         self.network.get_parameter(BODY).copy_(basis.T)
 
-    def build(self, input_shape: tuple[int, ...], num_classes: int, *args: Any, **kwargs: Any) -> None:
+    def build(self, input_shape: tuple[int, ...], task: Task, *args: Any, **kwargs: Any) -> None:
         """Make the network and the heads, once; see ``Method.build``.
 
         Raises:
             PflError: If the data is not a regression, the network is not linear, or its rank exceeds the dimension.
         """
-        if num_classes != 1:
-            raise PflError(f"data: {num_classes} classes are not possible with LinearFedRep; allowed: a regression")
-        super().build(input_shape, num_classes, *args, **kwargs)
+        if not isinstance(task, Regression) or task.outputs != 1:
+            raise PflError(
+                f"data: {task.goal} is not possible with LinearFedRep; allowed: one real number for a sample"
+            )
+        super().build(input_shape, task, *args, **kwargs)
         if not isinstance(self.network, LinearNetwork):
             kind = self.network.kind
             raise PflError(f"model.network: {kind} is not possible with LinearFedRep; allowed: LinearNetwork")

@@ -16,24 +16,19 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
 from pfl_lightning import processes
-from pfl_lightning.bounds import ClosedUnitInterval, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pfl_lightning.bounds import NonNegativeInt, PositiveInt
 from pfl_lightning.client import (
-    STANDARD,
     BackendName,
     Engine,
     Examples,
-    LocalOptimizer,
+    LocalTraining,
     Loss,
-    OwnLoss,
     Penalty,
     Phase,
-    loss_of_samples,
-    sample_losses,
     total,
-    try_loss,
 )
 from pfl_lightning.data import EvalBatch, FederatedDataModule, Round, federated
-from pfl_lightning.errors import PflError
+from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.federation.accounting import Accounting, Traffic
 from pfl_lightning.federation.checkpoints import (
     FORMAT,
@@ -42,6 +37,7 @@ from pfl_lightning.federation.checkpoints import (
     check_optimizer_state,
     check_same,
     refusing,
+    shape_of,
 )
 from pfl_lightning.federation.checks import (
     Need,
@@ -58,12 +54,12 @@ from pfl_lightning.federation.client_states import ClientStates, ServerState, ch
 from pfl_lightning.federation.cohort import Cohort, Progress
 from pfl_lightning.federation.evaluator import Evaluator
 from pfl_lightning.federation.pretrained import leave_base_out, put_base_back, read_weights, take_weights
-from pfl_lightning.federation.schedule import LRSchedule, Schedule
 from pfl_lightning.federation.sparsity import Sparsity
 from pfl_lightning.models import MLP, Head, InputKind, LoRA, Network, NetworkFactory, Part, Parts, start_network
 from pfl_lightning.objects import constructor_arguments, import_path, to_settings
 from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.server import Aggregator, Weighting, client_weights, pack_tensors, unpack_tensors
+from pfl_lightning.tasks import Classification, Task, try_loss
 from pfl_lightning.tree import Params, Tree, assign, constants, movable, prefixed, repeated, select
 
 FINETUNING_MOMENTUM = 0.5  # as in the code of SRPFL's authors
@@ -110,26 +106,12 @@ class Method(pl.LightningModule):
         head: The head: a number of layers, counted from the output (those without parameters do not count), or the
             names of layers, such as ``fc``. Default: set by the method (usually 1).
         adapter: ``LoRA``: adapters of low rank train in the network, and beside them the head alone. Default: none.
-        loss: Loss of each sample, from outputs and targets: a module without parameters, or from Python a function; see
-            ``sample_losses``. Default: cross-entropy, or half the squared error of a regression.
-        epochs: Local epochs per round.
-        epoch_steps: Mini-batches per local epoch, drawn at random. Default: all. With 1, ``epochs`` counts mini-batch
-            steps, and so do a method's other options in epochs; fine-tuning always takes full epochs.
-        batch_size: Local mini-batch size.
-        lr: Local learning rate. The default is from SRPFL's code; FedRep can diverge with the paper's 0.1.
-        lr_decay: Factor applied to the local learning rates every ``lr_decay_every`` rounds, except when fine-tuning.
-        lr_decay_every: Rounds between two decays.
-        lr_schedule: Scheduler of torch that steps once a round on a rate of 1: the factor of the local learning rates,
-            except when fine-tuning. Default: that of ``lr_decay``.
-        local_optimizer: What takes the clients' steps: ``SGD``, ``AdamW`` or ``Adam``, as in ``torch.optim``; its state
-            is reset at the start of each phase. The Adams usually need an ``lr`` of 0.001 or less.
-        momentum: Local momentum of SGD, reset to zero in every phase. Default: set by the method (usually 0).
-        weight_decay: Local weight decay (L2 penalty; decoupled with AdamW). Default: set by the method (usually 1e-4).
-        decay_biases: Apply ``weight_decay`` to biases too, as torch does.
-        clip_norm: Maximum norm of a client's gradient in a local step. Default: no clipping.
+        task: What the targets are, by which losses and scores are computed, such as ``Classification`` with a loss of
+            your own. Default: the data set's.
+        local: How clients train: batches, epochs, learning rate and optimizer.
         weighting: Weights of the uploads: by training ``samples``, or ``uniform``.
         eval_epochs: Epochs of fine-tuning before a client is evaluated, on a copy that is then discarded; 0 for none.
-            They are of ``local_optimizer``; SGD has momentum 0.5.
+            They are of ``local.optimizer``; SGD has momentum 0.5.
         batch_norm: Running statistics of shared BatchNorm layers: the server's ``average``, or ``local`` to a client.
         server_optimizer: Applies the mean change of the clients to the shared model; SGD with rate 1 sets the mean.
         backend: How clients are run: ``sequential`` (one by one, the reference), ``batched``, or ``auto`` (fixed rule).
@@ -176,8 +158,12 @@ class Method(pl.LightningModule):
     usual_head: ClassVar[int] = 1
     usual_momentum: ClassVar[float] = 0.0
     usual_weight_decay: ClassVar[float] = 1e-4
+    fixed_local: ClassVar[Mapping[str, Any]] = MappingProxyType(
+        {}
+    )  # numbers of ``local`` that the rule has no choice of
     head_lr: float | None = None  # the head's own learning rate
 
+    task: Task
     network: Network
     engine: Engine
     parts: Parts
@@ -202,19 +188,8 @@ class Method(pl.LightningModule):
         pretrained: str | None = None,
         head: Head | None = None,
         adapter: LoRA | None = None,
-        loss: OwnLoss | None = None,
-        epochs: PositiveInt = 1,
-        epoch_steps: PositiveInt | None = None,
-        batch_size: PositiveInt = 10,
-        lr: PositiveFloat = 0.01,
-        lr_decay: PositiveFloat = 1.0,
-        lr_decay_every: PositiveInt = 1,
-        lr_schedule: LRSchedule | None = None,
-        local_optimizer: LocalOptimizer = "SGD",
-        momentum: ClosedUnitInterval | None = None,
-        weight_decay: NonNegativeFloat | None = None,
-        decay_biases: bool = False,
-        clip_norm: PositiveFloat | None = None,
+        task: Task | None = None,
+        local: LocalTraining = LocalTraining(),
         weighting: Weighting = "samples",
         eval_epochs: NonNegativeInt = 10,
         batch_norm: Literal["average", "local"] = "average",
@@ -233,26 +208,22 @@ class Method(pl.LightningModule):
         self.make_optimizer = server_optimizer
         self.weighting = weighting
         self.batch_norm = batch_norm
-        self.epochs = epochs
+        self.local = local
         self.eval_epochs = eval_epochs
         self.backend = backend
         self.chunk_size = chunk_size
         self.sparsity = sparsity
         self.aggregator = aggregator or Aggregator()
-        self.own_loss = loss_of_samples(loss)
+        self.has_own_task = task is not None
+        self.task = task or Classification()  # that of the data, when it is built
         self.adapter = adapter
-        self.function_paths = {"loss": import_path(loss), "lr_schedule": import_path(lr_schedule)}
+        own_loss = task and task.init_args["loss"]
+        self.function_paths = {"loss": import_path(own_loss), "lr_schedule": import_path(local.lr_schedule)}
         if sparsity.prune and not self.prunes:
             raise PflError(f"model.sparsity.prune: True is not possible with {type(self).__name__}; allowed: False")
-        if local_optimizer != "SGD" and momentum:
-            raise PflError(f"model.momentum: {momentum} is not possible with {local_optimizer}; allowed: 0")
-        if momentum is None:
-            momentum = self.usual_momentum if local_optimizer == "SGD" else 0.0
-        weight_decay = self.usual_weight_decay if weight_decay is None else weight_decay
-        numbers = (batch_size, lr, momentum, weight_decay, decay_biases, epoch_steps)
-        part = frozenset({self.trains})
-        self.local_sgd = Phase(part, epochs, *numbers, clip_norm=clip_norm, optimizer=local_optimizer)
-        self.schedule = Schedule(lr_schedule, lr_decay, lr_decay_every)
+        local.check(type(self).__name__, self.fixed_local)
+        self.local_sgd = local.phase(frozenset({self.trains}), self.usual_momentum, self.usual_weight_decay)
+        self.schedule = local.schedule()
         self.progress = Progress()
         self.evaluator = Evaluator()
         self.accounting = Accounting(self.aggregator)
@@ -315,19 +286,19 @@ class Method(pl.LightningModule):
         Returns:
             The tensors after local training, and each client's training loss, ``[cohort]``.
         """
-        return self.engine.train(cohort, received, self.phase(self.trains, self.epochs), (*key, self.trains))
+        return self.engine.train(cohort, received, self.phase(self.trains), (*key, self.trains))
 
     def sample_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Loss of each sample, for training and evaluation; by default the one given as ``loss``, or the standard one.
+        """Loss of each sample, for training and evaluation; by default that of the task.
 
         Args:
-            outputs: Outputs of the network, ``[samples, outputs]``.
-            targets: Class labels, or floating-point targets of a regression, ``[samples]``.
+            outputs: Outputs of the network, ``[samples, ...]``.
+            targets: Targets, such as class labels, ``[samples, ...]``.
 
         Returns:
             Losses, ``[samples]``; each must depend on its own sample alone.
         """
-        return (sample_losses if self.own_loss is None else self.own_loss)(outputs, targets)
+        return self.task.losses(outputs, targets)
 
     def server_update(self, mean: Tree, batch: Round) -> None:
         """Update the shared model: the server's optimizer takes the pseudo-gradient ``shared - mean``.
@@ -464,17 +435,20 @@ class Method(pl.LightningModule):
 
     # What methods call
 
-    def phase(self, part: Part, epochs: int, lr: float | None = None, penalty: Penalty | None = None) -> Phase:
+    def phase(
+        self, part: Part, epochs: int | None = None, lr: float | None = None, penalty: Penalty | None = None
+    ) -> Phase:
         """A local phase of the current round that trains one part of the network with the method's settings.
 
         Args:
             part: The part.
-            epochs: Local epochs.
-            lr: Learning rate; the method's by default.
+            epochs: Local epochs; those of ``local`` by default.
+            lr: Learning rate; that of ``local`` by default.
             penalty: The method's own penalty; that of ``sparsity`` is added.
         """
         rate = self.rate(lr or self.local_sgd.lr)
         penalty = total(penalty, self.sparsity.penalty(self.shared_parameters))
+        epochs = self.local.epochs if epochs is None else epochs
         return replace(self.local_sgd, trainable=self.parts[part], epochs=epochs, lr=rate, penalty=penalty)
 
     def rate(self, lr: float) -> float:
@@ -507,7 +481,7 @@ class Method(pl.LightningModule):
     @property
     def advice(self) -> str:
         """What to try if training diverges."""
-        return f"try a model.lr below {self.local_sgd.lr}"
+        return f"try a model.local.lr below {self.local_sgd.lr}"
 
     def check_finite(self, losses: Tensor) -> None:
         """Stop a diverged run.
@@ -528,7 +502,7 @@ class Method(pl.LightningModule):
         data = federated(self.trainer)
         self.build_for(data)
         self.new_head_epochs = data.new_head_epochs if data.new_clients else 0
-        self.evaluator.prepare(data.eval_splits, self.evaluated_models, data.eval_clients, data.regression)
+        self.evaluator.prepare(data.eval_splits, self.evaluated_models, data.eval_clients, self.task)
         if stage == "fit":
             self.aggregator.check_precision(self.trainer.precision)
             self.schedule.factor(max(self.trainer.max_steps, 0))
@@ -545,7 +519,7 @@ class Method(pl.LightningModule):
                 personal models but some clients never train, or the pretrained weights cannot be read or do not fit.
         """
         if not self.built_for:  # do not build twice: pretrained vectors may take seconds to read
-            shape = (data.input_shape, data.num_classes, data.num_clients)
+            shape = (data.input_shape, data.task, data.num_clients)
             weights = None if resumes or self.pretrained is None else read_weights(self.pretrained)
             test_only = data.training_clients < data.eval_clients
             self.build(*shape, data.seed, data.pretrained(), test_only, data.input_kind, weights)
@@ -554,12 +528,12 @@ class Method(pl.LightningModule):
         check_never_training(data, self)
         check_network(self.network, data, len(self.network.state_dict()) > len(self.parts["head"]), self.uploads)
         self.schedule.factor(0)
-        self._try_loss(data)
+        self._check_task(data)
 
     def build(
         self,
         input_shape: tuple[int, ...],
-        num_classes: int,
+        task: Task,
         num_clients: int,
         seed: int = 0,
         pretrained: Mapping[str, Tensor] = MappingProxyType({}),
@@ -571,7 +545,7 @@ class Method(pl.LightningModule):
 
         Args:
             input_shape: Shape of one input.
-            num_classes: Number of classes.
+            task: What the targets of the data are; its losses are used unless the method has a task.
             num_clients: Number of clients.
             seed: Seed of the initial network.
             pretrained: The data set's pretrained tensors of the network, by name.
@@ -584,12 +558,13 @@ class Method(pl.LightningModule):
         """
         shape = tuple(map(int, input_shape))  # plain ints: range-checked types cannot be loaded with weights_only
         self.test_only = test_only
-        self.num_classes = int(num_classes)
+        self.task = (self.task if self.has_own_task else task).sized(task.outputs)
         self.num_clients = int(num_clients)
         self.network = start_network(
-            self.make_network, input_shape, num_classes, seed, pretrained, input_kind, self._extend
+            self.make_network, input_shape, task.outputs, seed, pretrained, input_kind, self._extend
         )
-        self.engine = Engine(self.network, self.backend, self.chunk_size, self.progress.add, self._loss())
+        loss = None if self._has_usual_loss else Loss(self.sample_losses)
+        self.engine = Engine(self.network, self.backend, self.chunk_size, self.progress.add, self.task, loss)
         self.parts = self.network.parts(self.head)
         self.engine.head = self.parts["head"] | self.network.extension
         if weights is not None:
@@ -597,7 +572,7 @@ class Method(pl.LightningModule):
         if {self.keeps, self.trains, self.mixes} & {"head", "body"} and not self.parts["body"]:
             raise PflError(f"model.network: {type(self).__name__} needs a body; {self.network.kind} trains one layer")
         needs = (*self.needs, "features") if self.network.extension else self.needs
-        check_needs(type(self).__name__, needs, self.num_classes, self.engine)
+        check_needs(type(self).__name__, needs, self.task, self.engine)
         statistics = self.parts["all"] - self.engine.trainable
         self.kept = self.parts[self.keeps] | (statistics if self.batch_norm == "local" else frozenset())
         self.shared = self.parts["all"] - self.kept
@@ -610,8 +585,9 @@ class Method(pl.LightningModule):
         client_tensors = {**tensors, **{name: stack[0] for name, stack in start.items()}}
         sizes = [tensor.nbytes for tensor in client_tensors.values()]
         self.cohort = Cohort(self.chunk_size, sizes, self.progress, self.local_sgd.visited)
-        counts = {"num_classes": self.num_classes, "num_clients": self.num_clients}
-        self.built_for = {"input_shape": shape, **counts, "test_only": test_only, "input_kind": input_kind}
+        data_task = {"task": to_settings(task), "outputs": task.outputs}
+        counts = {"num_clients": self.num_clients, "test_only": test_only}
+        self.built_for = {"input_shape": shape, **data_task, **counts, "input_kind": input_kind}
 
     def _extend(self, network: Network) -> None:
         """Add the adapters to a new network, and what the method adds."""
@@ -619,14 +595,18 @@ class Method(pl.LightningModule):
             self.adapter.add_to(network, self.head)
         self.extend_network(network)
 
-    def _loss(self) -> Loss:
-        """The loss for the engine: the standard one, unless a method or a user says otherwise."""
-        is_standard = self.own_loss is None and type(self).sample_losses is Method.sample_losses
-        return STANDARD if is_standard else Loss(self.sample_losses)
+    @property
+    def _has_usual_loss(self) -> bool:
+        return self.task.own_loss is None and type(self).sample_losses is Method.sample_losses
 
-    def _try_loss(self, data: FederatedDataModule) -> None:
-        """Try a user's loss on a few samples, so that it fails before the first round if it is wrong."""
-        if self.engine.loss is not STANDARD:
+    def _check_task(self, data: FederatedDataModule) -> None:
+        """Check that the data have the targets of the task, and try a user's loss on a few of them."""
+        if self.has_own_task:
+            try:
+                self.task.check(data.tables["train"].samples.targets)
+            except ValueError as error:
+                raise PflError(f"model.task: {type(self.task).__name__}: {one_line(error)}") from error
+        if not self._has_usual_loss:
             largest = data.make_eval_batch(data.evaluation_order[:1]).train
             examples = next(largest.windows(4))[1]
             _, outputs, targets, _ = next(self.engine.predictions(examples, self.received(examples.ids)))
@@ -751,7 +731,7 @@ class Method(pl.LightningModule):
 
     def _new_head(self, seed: int) -> Tree:
         """The head of a new network, ``[...]``."""
-        shape = self.built_for["input_shape"], self.num_classes
+        shape = self.built_for["input_shape"], self.task.outputs
         network = start_network(self.make_network, *shape, seed, {}, self.network.takes)
         tensors = self.network.state_dict()
         return {name: t.to(tensors[name]) for name, t in select(network.state_dict(), self.parts["head"]).items()}
@@ -788,7 +768,7 @@ class Method(pl.LightningModule):
         """
         with refusing(checkpoint):
             if not self.built_for:
-                self.build(**checkpoint["shape"])
+                self.build(**shape_of(checkpoint))
             check_same(checkpoint, "shape", self.built_for)
             check_same(checkpoint, "given", self.function_paths)
             self.accounting.load_state_dict(checkpoint["accounting"])
@@ -798,9 +778,8 @@ class Method(pl.LightningModule):
             name = min(self.engine.trainable)
             dtype = checkpoint["state_dict"][f"network.{name}"].dtype
             if dtype != self.network.get_parameter(name).dtype:
-                for part in (self.network, self.clients, self.server, self.own_loss):
-                    if isinstance(part, nn.Module):
-                        part.to(dtype)
+                for part in (self.network, self.clients, self.server, self.task):
+                    part.to(dtype)
             self.clients.load(checkpoint)
             put_base_back(checkpoint, self.network, self.pretrained, self.parts["head"])
             self.load_state_dict(checkpoint["state_dict"])

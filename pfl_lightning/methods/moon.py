@@ -54,7 +54,7 @@ class MOON(Method):
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train with the contrastive term, and keep the body."""
-        phase = self.phase("all", self.epochs)
+        phase = self.phase("all")
         if self.mu:
             phase = replace(phase, feature_loss=self.contrastive_losses, frozen_models=(GLOBAL, PREVIOUS))
         start = received.beside(GLOBAL, received.select(self.parts["body"]))

@@ -46,7 +46,7 @@ class PerFedAvg(Method):
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train by steps along the meta-gradient."""
         phase = replace(
-            self.phase("all", self.epochs),
+            self.phase("all"),
             gradient_transform=self.meta_gradient,
             independent_batch=self.independent_batch,
         )

@@ -14,6 +14,7 @@ from pfl_lightning.federation.accounting import Traffic
 from pfl_lightning.methods.method import Method
 from pfl_lightning.models import MLP, start_network
 from pfl_lightning.seeding import Key, seed_of
+from pfl_lightning.tasks import Task
 from pfl_lightning.tree import Params, Tree, prefixed, repeated, select, wide, zeros_like
 
 EMBEDDING = "embedding"
@@ -77,13 +78,13 @@ class PFedHN(Method):
         self.layers = layers
 
     def build(
-        self, input_shape: tuple[int, ...], num_classes: int, num_clients: int, seed: int = 0, *args: Any, **kwargs: Any
+        self, input_shape: tuple[int, ...], task: Task, num_clients: int, seed: int = 0, *args: Any, **kwargs: Any
     ) -> None:
         """Make the network and the trunk, once; see ``Method.build``."""
         shape = (self.embedding or 1 + num_clients // 4,)
         make_trunk = partial(MLP, hidden=(self.width,) * self.layers)
         self.first_trunk = start_network(make_trunk, shape, self.width, seed_of(seed, TRUNK), {}).state_dict()
-        super().build(input_shape, num_classes, num_clients, seed, *args, **kwargs)
+        super().build(input_shape, task, num_clients, seed, *args, **kwargs)
 
     def server_state(self, tensors: Tree) -> Tree:
         """The trunk (``trunk.*``), and W (``heads.*``), ``[width, ...]``."""

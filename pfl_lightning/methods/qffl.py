@@ -1,3 +1,4 @@
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
@@ -39,15 +40,16 @@ class QFFL(Method):
     display_name = "q-FFL"
     uploads = (CURVATURE,)
     prunes = False
+    fixed_local = MappingProxyType({"optimizer": "SGD"})
 
     def __init__(self, q: NonNegativeFloat = 1.0, **kwargs: Any) -> None:
-        super().__init__(local_optimizer="SGD", weighting="uniform", **kwargs)
+        super().__init__(weighting="uniform", **kwargs)
         self.q = q
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train, and scale what is uploaded of the change by the loss."""
-        before = self.engine.score(cohort, received)[1] / cohort.device_counts + LEAST
-        phase = self.phase("all", self.epochs)
+        before = self.engine.mean_losses(cohort, received) + LEAST
+        phase = self.phase("all")
         trained, losses = self.engine.train(cohort, received, phase, (*key, "all"))
         powers = before**self.q
         rate = phase.lr or 1.0  # at a rate of 0 nothing has changed

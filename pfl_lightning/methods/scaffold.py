@@ -1,3 +1,4 @@
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
@@ -34,9 +35,10 @@ class SCAFFOLD(Method):
     """
 
     uploads = (CHANGE,)
+    fixed_local = MappingProxyType({"optimizer": "SGD", "momentum": 0.0})
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(local_optimizer="SGD", momentum=0.0, weighting="uniform", **kwargs)
+        super().__init__(weighting="uniform", **kwargs)
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """A control variate of zeros for each client (``control.*``)."""
@@ -52,7 +54,7 @@ class SCAFFOLD(Method):
         controls = received.under(CONTROL).own
         server = received.under("server").tree
         correction = {name: server[name] - control for name, control in controls.items()}
-        phase = self.phase("all", self.epochs, penalty=Correlation(-1.0, "correction"))
+        phase = self.phase("all", penalty=Correlation(-1.0, "correction"))
         start = received.beside("correction", Params({}, correction))
         trained, losses = self.engine.train(cohort, start, phase, (*key, "all"))
         scale = 1 / (phase.lr * phase.steps_of(cohort.device_counts))

@@ -15,6 +15,7 @@ from torchmetrics.utilities.prints import rank_zero_only
 from pfl_lightning.metrics.functional import client_summary
 from pfl_lightning.objects import unwrap_partial
 from pfl_lightning.score_kind import ScoreKind
+from pfl_lightning.tasks import Classification, Task
 
 AFFIXES = re.compile("^(Binary|Multiclass|Multilabel)|Score$")
 WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -43,8 +44,8 @@ def metric_name(metric: Metric) -> str:
 class ClientMetric(Metric):
     """A metric of every client's predictions, computed on the client's samples alone.
 
-    For class labels the metric gets probabilities: of all classes, ``[samples, classes]``, if it has a ``num_classes``,
-    or of class 1, ``[samples]``, if it is binary. For a regression it gets the outputs, ``[samples]``. If it returns
+    The metric gets predictions as the task gives them: for class labels the probabilities of all classes,
+    ``[samples, classes]``, if it has a ``num_classes``, or of class 1, ``[samples]``, if it is binary. If it returns
     one number per class, the client's value is their mean over the classes that the client holds.
 
     A client is left out if it has no samples, or if the metric warns that its value is meaningless, as the area under a
@@ -54,6 +55,7 @@ class ClientMetric(Metric):
         num_clients: Number of clients.
         metric: The metric of one client.
         name: Its name in logged values.
+        task: What the targets are.
     """
 
     is_differentiable = False
@@ -62,11 +64,12 @@ class ClientMetric(Metric):
     samples: Tensor
     sums: Tensor
 
-    def __init__(self, num_clients: int, metric: Metric, name: str) -> None:
+    def __init__(self, num_clients: int, metric: Metric, name: str, task: Task) -> None:
         super().__init__()
         higher_is_better = metric.higher_is_better is not False
         self.score_kind = ScoreKind(name, higher_is_better, scale=1, unit="", digits=4)
         self.wrapped = [metric]  # in a list, so that it is not part of this metric's state
+        self.task = [task]
         self.add_state("samples", torch.zeros(num_clients, dtype=torch.int64), dist_reduce_fx="sum")
         self.add_state("sums", torch.zeros(num_clients), dist_reduce_fx="sum")
 
@@ -81,14 +84,17 @@ class ClientMetric(Metric):
             ValueError: If the metric returns neither one number nor one for each class.
         """
         (metric,) = self.wrapped
+        (task,) = self.task
+        outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+        takes_classes = "num_classes" in inspect.signature(type(metric).__init__).parameters
         metric.to(outputs.device).reset()
         with _unsynchronized(metric) as caught:
-            metric.update(_predictions(metric, outputs, targets), targets)
+            metric.update(task.predictions(outputs, takes_classes), targets)
             value = metric.compute()
         is_meaningless = any(MEANINGLESS.search(str(warning.message)) for warning in caught)
         if not isinstance(value, Tensor) or value.ndim > 1:
             raise ValueError(f"{type(metric).__name__} returns neither one number nor one for each class")
-        classes = targets.unique() if not targets.is_floating_point() else targets[:0]
+        classes = targets.unique() if isinstance(task, Classification) else targets[:0]
         if value.ndim == 1 and len(value) > len(classes) > 0:
             value = value[classes]
         is_single = value.ndim == 0 or len(classes) == 1
@@ -134,17 +140,3 @@ def _unsynchronized(metric: Metric) -> Iterator[list[warnings.WarningMessage]]:
             yield caught
     finally:
         process["rank"] = rank
-
-
-def _predictions(metric: Metric, outputs: Tensor, targets: Tensor) -> Tensor:
-    """The predictions in the form that the metric takes; see ``ClientMetric``."""
-    outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
-    if targets.is_floating_point():
-        return outputs.squeeze(-1)
-    if outputs.shape[-1] == 1:
-        positive = outputs.sigmoid()
-        shares = torch.cat([1 - positive, positive], dim=-1)
-    else:
-        shares = outputs.softmax(-1)
-    takes_classes = "num_classes" in inspect.signature(type(metric).__init__).parameters
-    return shares if takes_classes or shares.shape[-1] > 2 else shares[:, 1]

@@ -5,66 +5,65 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from pfl_lightning.metrics.functional import client_summary
-from pfl_lightning.score_kind import ACCURACY, ScoreKind
+from pfl_lightning.score_kind import LOSS, ScoreKind
+from pfl_lightning.tasks import Task
+from pfl_lightning.tree import Tree
 
 
 class ClientScores(NamedTuple):
-    """Scores of the clients that have samples, one entry per client.
+    """Sums over the samples of the clients that have some, one entry per client.
 
     Attributes:
         ids: Client ids, ``[clients]``.
         samples: Number of evaluated samples, ``[clients]``.
-        correct: Number of correct predictions, ``[clients]``.
-        loss: Mean loss, ``[clients]``.
+        sums: Sums of the ``loss`` and of the task's statistics, ``[clients, ...]`` each.
     """
 
     ids: Tensor
     samples: Tensor
-    correct: Tensor
-    loss: Tensor
+    sums: Tree
 
 
 class ClientScore(Metric):
     """The score of each client, with states of one entry per client.
 
-    It is the accuracy, correct_i / samples_i for client i, in [0, 1], or for data without classes the mean loss, in
-    [0, inf). ``compute`` gives its mean, sample-weighted mean, standard deviation and worst value over the clients that
-    have samples.
+    It is what the task scores clients by, such as the accuracy, or the mean loss. ``compute`` gives its mean,
+    sample-weighted mean, standard deviation and worst value over the clients that have samples.
 
     Args:
         num_clients: Number of clients.
-        score_kind: ``ACCURACY`` or ``LOSS``.
+        task: What the targets are.
+        score_kind: ``LOSS``; by default the task's own.
     """
 
     is_differentiable = False
     full_state_update = False
 
     samples: Tensor
-    correct: Tensor
-    loss: Tensor
 
-    def __init__(self, num_clients: int, score_kind: ScoreKind) -> None:
+    def __init__(self, num_clients: int, task: Task, score_kind: ScoreKind | None = None) -> None:
         super().__init__()
-        self.score_kind = score_kind
-        for name, dtype in (("samples", torch.int64), ("correct", torch.int64), ("loss", torch.float32)):
-            self.add_state(name, torch.zeros(num_clients, dtype=dtype), dist_reduce_fx="sum")
+        self.task = [task]  # in a list, so that it is not part of this metric's state
+        self.score_kind = score_kind or task.score
+        self.add_state("samples", torch.zeros(num_clients, dtype=torch.int64), dist_reduce_fx="sum")
+        statistics = task.statistics(*task.examples())
+        self.names = [LOSS.name, *statistics]
+        for name, values in {LOSS.name: torch.zeros(1), **statistics}.items():
+            dtype = torch.float32 if values.is_floating_point() else torch.int64
+            self.add_state(name, torch.zeros(num_clients, *values.shape[1:], dtype=dtype), dist_reduce_fx="sum")
 
-    def values(self, scores: ClientScores) -> Tensor:
-        """The score of each client, ``[clients]``."""
-        return scores.correct / scores.samples if self.score_kind == ACCURACY else scores.loss
-
-    def update(self, ids: Tensor, samples: Tensor, correct: Tensor, loss: Tensor) -> None:
+    def update(self, ids: Tensor, samples: Tensor, sums: Tree) -> None:
         """Add the results of some clients.
 
         Args:
             ids: Client ids, ``[clients]``.
             samples: Number of evaluated samples, ``[clients]``.
-            correct: Number of correct predictions, ``[clients]``.
-            loss: Sum of the losses, ``[clients]``.
+            sums: Sums of the loss and of the statistics, ``[clients, ...]`` each; none if no client has samples.
         """
         self.samples.index_add_(0, ids, samples)
-        self.correct.index_add_(0, ids, correct)
-        self.loss.index_add_(0, ids, loss.to(self.loss.dtype))
+        for name, values in sums.items():
+            state: Tensor = getattr(self, name)
+            state.index_add_(0, ids, values.to(state.dtype))
 
     def compute(self) -> dict[str, Tensor]:
         """``mean``, ``weighted_mean``, ``std`` and ``worst`` of the score."""
@@ -72,7 +71,23 @@ class ClientScore(Metric):
         return client_summary(self.values(scores), scores.samples, self.score_kind.higher_is_better)
 
     def scores(self) -> ClientScores:
-        """Scores of the clients that have samples, in this process unless the states are synchronised."""
+        """Sums of the clients that have samples, in this process unless the states are synchronised."""
         ids = self.samples.nonzero().squeeze(1)
-        samples = self.samples[ids]
-        return ClientScores(ids, samples, self.correct[ids], self.loss[ids] / samples)
+        return ClientScores(ids, self.samples[ids], {name: getattr(self, name)[ids] for name in self.names})
+
+    def values(self, scores: ClientScores) -> Tensor:
+        """The score of each client, ``[clients]``."""
+        (task,) = self.task
+        if self.score_kind == LOSS:
+            return scores.sums[LOSS.name] / scores.samples
+        return task.scores(scores.sums, scores.samples)[self.score_kind.name]
+
+    def columns(self, scores: ClientScores) -> dict[str, Tensor]:
+        """What a table says of each client, ``[clients]`` each: its samples, its scores, and its mean loss."""
+        (task,) = self.task
+        counts = {"client": scores.ids, "samples": scores.samples}
+        return {
+            **counts,
+            **task.columns(scores.sums, scores.samples),
+            LOSS.name: scores.sums[LOSS.name] / scores.samples,
+        }

@@ -222,7 +222,8 @@ def _suffix(settings: Settings, namesakes: Sequence[Settings]) -> str:
 
 
 def _options(settings: Settings, keys: Sequence[str]) -> str:
-    options = [(key.partition(".")[2] or key, shown_class(str(settings[key]))) for key in keys if key in settings]
+    names = {key: key.partition(".")[2].removeprefix("local.") or key for key in keys if key in settings}
+    options = [(name, shown_class(str(settings[key]))) for key, name in names.items()]
     return "".join(f", {name}" if name == value else f", {name}={value}" for name, value in options)
 
 

@@ -31,8 +31,8 @@ def results(folders: Folders) -> "pd.DataFrame":
 
     Returns:
         The columns are ``run``, ``method``, ``data`` and ``seed``; the settings that differ between the runs, by key
-        such as ``model.lr``; ``round``; simulated seconds (``compute``, and ``time`` with communication); the ``bits``
-        communicated, the ``samples`` trained on and the ``calls`` of sums so far; ``split``, ``model`` and
+        such as ``model.local.lr``; ``round``; simulated seconds (``compute``, and ``time`` with communication); the
+        ``bits`` communicated, the ``samples`` trained on and the ``calls`` of sums so far; ``split``, ``model`` and
         ``quantity``; and its ``mean``, ``std``, ``worst``, ``p10`` and other statistics, all of them over the clients.
 
     Raises:
@@ -49,14 +49,14 @@ def clients(folders: Folders, table: str = run_files.CLIENTS) -> "pd.DataFrame":
         table: The file: ``clients.csv`` of training, or ``test.csv``, ``validate.csv`` or ``new_clients.csv``.
 
     Returns:
-        The columns of ``results`` up to ``round``; ``split``, ``model`` and ``client``; its ``samples``, ``correct``
-        predictions and mean ``loss``, its ``accuracy`` (nan of a regression), and what other metrics say of it
-        (``ClientMetrics``).
+        The columns of ``results`` up to ``round``; ``split``, ``model`` and ``client``; its ``samples`` and mean
+        ``loss``; where targets are classes, its ``correct`` predictions and ``accuracy``; and what other metrics say
+        of it (``ClientMetrics``).
 
     Raises:
         PflError: If there is no folder, or one is not that of a run or has no such table.
     """
-    return _table(folders, lambda folder: _clients(folder, table))
+    return _table(folders, lambda folder: run_files.read_clients(folder / table))
 
 
 def _table(folders: Folders, read: Callable[[Path], "pd.DataFrame"]) -> "pd.DataFrame":
@@ -104,9 +104,3 @@ def _evaluations(folder: Path) -> "pd.DataFrame":
     statistics = table.stack([0, 1, 2], future_stack=True).dropna(how="all").reset_index()
     costs = logged[["round", *(tag for tag in COSTS if tag in logged)]].rename(columns=COSTS)
     return costs.merge(statistics, on="round")
-
-
-def _clients(folder: Path, name: str) -> "pd.DataFrame":
-    """The rows of one run, from ``clients.csv`` or another such table."""
-    tags = run_files.read_table(folder / run_files.METRICS, ())
-    return run_files.read_clients(folder / name, has_accuracy=any("/accuracy/" in tag for tag in tags))

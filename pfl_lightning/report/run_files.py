@@ -26,8 +26,11 @@ LABEL = "label.yaml"
 METRICS = "metrics.csv"
 CLIENTS = "clients.csv"
 EVALUATION = ["split", "model", "round"]  # columns of clients.csv
-RESULTS = ["client", "samples", "correct", "loss"]  # further columns
-TYPES = dict.fromkeys(("split", "model"), "str") | dict.fromkeys(("round", *RESULTS[:3]), "int")  # else float
+RESULTS = ["client", "samples", "loss"]  # further columns of every task; classes have the number of CORRECT, too
+CORRECT = "correct"
+TYPES = dict.fromkeys(("split", "model"), "str") | dict.fromkeys(
+    ("round", "client", "samples", CORRECT), "int"
+)  # else float
 TEST_MEAN = re.compile(rf"test/(.+)/({'|'.join(SCORE_KINDS)})/mean")
 BITS = "bits/total"
 SAMPLES = "samples/total"
@@ -75,7 +78,7 @@ class RunRecord:
         folder: The folder.
         label: How it is named.
         seed: Its ``seed_everything``.
-        settings: Everything else that makes its curves, by key such as ``model.lr``.
+        settings: Everything else that makes its curves, by key such as ``model.local.lr``.
         score_kind: What clients are evaluated by.
         models: The evaluated models, in the method's order.
         rounds: Rounds completed at each evaluation, ``[evaluations]``.
@@ -134,7 +137,7 @@ def read_run(folder: Path) -> RunRecord:
     means = [tag[0] for tag in tags]
     logged = logged.loc[:, logged.notna().any() | logged.columns.isin([LOSS, *means])]
     score_kind = SCORE_KINDS[tags[0][2]] if tags else ACCURACY
-    table = read_clients(folder / CLIENTS, has_accuracy=score_kind == ACCURACY)
+    table = read_clients(folder / CLIENTS)
     scores = table[score_kind.name]
     table = table.assign(score=scores, error=score_kind.errors(scores)).sort_values("client")
     evaluated = logged.dropna(how="all", subset=means).index  # one model can have diverged
@@ -225,12 +228,10 @@ def read_table(file: Path, columns: Sequence[str]) -> "pd.DataFrame":
     return table
 
 
-def read_clients(path: Path, has_accuracy: bool) -> "pd.DataFrame":
-    """Read the clients' results. The last evaluation is left out if clients are missing: it may be being written.
+def read_clients(path: Path) -> "pd.DataFrame":
+    """Read the clients' results, with the accuracy if they have correct predictions.
 
-    Args:
-        path: The table.
-        has_accuracy: Whether clients have an accuracy, which becomes a column; that of a regression is nan.
+    The last evaluation is left out if clients are missing: it may be being written.
 
     Raises:
         PflError: If the table cannot be read.
@@ -239,8 +240,8 @@ def read_clients(path: Path, has_accuracy: bool) -> "pd.DataFrame":
     sizes = table.groupby("round").size()
     if len(sizes) and sizes.iloc[-1] < sizes.iloc[0]:
         table = table[table["round"] < sizes.index[-1]]
-    accuracy = table["correct"] / table["samples"] if has_accuracy else nan
-    table.insert(list(table).index("loss") + 1, "accuracy", accuracy)
+    if CORRECT in table:
+        table.insert(list(table).index("loss") + 1, ACCURACY.name, table[CORRECT] / table["samples"])
     return table
 
 

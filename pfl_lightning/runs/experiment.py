@@ -50,10 +50,11 @@ class Experiment:
         trainer: Other options of the trainer, such as ``val_check_interval=5`` or ``enable_progress_bar=True``.
 
     Examples:
+        >>> from pfl_lightning.client import LocalTraining
         >>> from pfl_lightning.data import Digits
         >>> from pfl_lightning.methods import FedRep
-        >>> experiment = Experiment(FedRep(lr=0.05), Digits(num_clients=10), rounds=20)
-        >>> experiment.settings["model"]["init_args"]["lr"]
+        >>> experiment = Experiment(FedRep(local=LocalTraining(lr=0.05)), Digits(num_clients=10), rounds=20)
+        >>> experiment.settings["model"]["init_args"]["local"]["lr"]
         0.05
     """
 
@@ -95,7 +96,7 @@ class Experiment:
 
         Args:
             words: Settings files, by paths or by names such as ``quickstart``, and options as on the command line, each
-                as one word, such as ``--model.lr=0.1``.
+                as one word, such as ``--model.local.lr=0.1``.
 
         Raises:
             PflError: If they are wrong.

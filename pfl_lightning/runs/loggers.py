@@ -51,7 +51,7 @@ def make_loggers(setting: Any, table: MetricsTable, rounds: int | None) -> list[
 
 
 def begin_runs(loggers: Sequence[Logger], settings: Settings, folder: Path, is_new: bool) -> None:
-    """Begin the loggers' runs with the settings, such as ``model.lr``, and remember which runs these are.
+    """Begin the loggers' runs with the settings, such as ``model.local.lr``, and remember which runs these are.
 
     Args:
         loggers: The loggers of a run.

@@ -1,7 +1,6 @@
 """A finished run, read from its folder."""
 
 from collections.abc import Mapping
-from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -15,6 +14,7 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checkpoints import read_checkpoint
 from pfl_lightning.methods import Method, NeedsSamplesError
 from pfl_lightning.objects import clone, to_settings
+from pfl_lightning.report.run_files import CORRECT
 from pfl_lightning.runs.resume import Resume, find_resume, load_method, settings_along
 from pfl_lightning.runs.run_settings import RunParts, complete_settings, parts_of
 from pfl_lightning.runs.run_setup import Command, check_data
@@ -143,4 +143,4 @@ class Run:
             session = Session(command, parts, resume)
             session.run()
         rows = pd.DataFrame(session.table.rows)
-        return rows.assign(accuracy=nan if parts.data.regression else rows["correct"] / rows["samples"])
+        return rows.assign(accuracy=rows[CORRECT] / rows["samples"]) if CORRECT in rows else rows

@@ -26,9 +26,9 @@ ALIASES = {  # short names for options: each means exactly one, with the same va
     "dataset": "data",
     "rounds": "trainer.max_steps",
     "clients": "data.num_clients",
-    "lr": "model.lr",
-    "epochs": "model.epochs",
-    "batch_size": "model.batch_size",
+    "lr": "model.local.lr",
+    "epochs": "model.local.epochs",
+    "batch_size": "model.local.batch_size",
     "seed": "seed_everything",
 }
 TRAINER_DEFAULTS: dict[str, Any] = {
@@ -69,7 +69,7 @@ class RunParts(NamedTuple):
 
 
 def without_alias(setting: str) -> str:
-    """A setting with its value under its full name: ``model.lr=0.1`` for ``lr=0.1``."""
+    """A setting with its value under its full name: ``model.local.lr=0.1`` for ``lr=0.1``."""
     name, equals, value = setting.partition("=")
     return f"{ALIASES.get(name, name)}{equals}{value}"
 

@@ -57,7 +57,8 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         PflError: If there is one.
     """
     sections = {name: options for name, options in settings.items() if name != "seed_everything"}
-    sections["model.sparsity"] = settings["model"].get("init_args", {}).get("sparsity", {})
+    arguments = settings["model"].get("init_args", {})
+    sections |= {f"model.{group}": arguments.get(group, {}) for group in ("local", "sparsity")}
     for section, options in sections.items():
         is_empty = section == "trainer" and isinstance(options, Mapping) and not POSSIBLE.keys() <= options.keys()
         if not isinstance(options, Mapping) or is_empty:  # what a file leaves empty

@@ -61,7 +61,7 @@ class FixedPoint:
         if not largest <= self.limit:
             raise PflError(
                 f"model.aggregator.limit: {self.limit:g} is not possible with an upload of {largest:g}; allowed: a "
-                f"larger limit up to {LIMITS[1]:g}, or a smaller model.lr if the run diverges"
+                f"larger limit up to {LIMITS[1]:g}, or a smaller model.local.lr if the run diverges"
             )
         return (wide(weights, values) * values.double()).mul_(2.0**self.places).round_().long().sum(0)
 

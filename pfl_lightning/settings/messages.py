@@ -50,7 +50,23 @@ _WORDS = {
 }
 _BESIDE_CLASSES = {"null", "a list", "true or false"}  # what options that take classes may take, too
 _NETWORKS = "the import path of a torch module, or of a function of yours or torchvision's annotated to return one"
+LOCAL_TRAINING = (
+    *(
+        "epochs",
+        "epoch_steps",
+        "batch_size",
+        "lr",
+        "lr_decay",
+        "lr_decay_every",
+        "lr_schedule",
+        "optimizer",
+        "momentum",
+    ),
+    *("weight_decay", "decay_biases", "clip_norm"),
+)
 _LOGGERS = "CSVLogger", "MLFlowLogger", "TensorBoardLogger", "WandbLogger"
+# options in a group, or of a class in an option, which people look for outside of it
+WITHIN = {"model": ["task.loss", *(f"local.{name}" for name in LOCAL_TRAINING)]}
 TRACEBACK_HINT = "(PFL_DEBUG=1 shows the traceback)"
 
 
@@ -132,7 +148,8 @@ def _problem(key: str, texts: list[str]) -> str:
         if option == "class_path":
             return f"{key}: options beside class_path are not possible; allowed: below init_args"
         owner = import_object(path)
-        suggestion = nearest(option, options_of(owner)) if isinstance(owner, type) else ""
+        known = [*options_of(owner), *WITHIN.get(key, ())] if isinstance(owner, type) else []
+        suggestion = nearest(option, known)
         return f"{key}.{option}: {class_name(path)} has no such option{suggestion}; {see}"
     if missing := _captured(_MISSING, texts):
         return f"{key}.{missing}: a value is missing; {see}"

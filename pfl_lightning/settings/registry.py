@@ -34,6 +34,7 @@ class Kind(NamedTuple):
 KINDS = {
     "methods": Kind("methods", "Method", "--model"),
     "data": Kind("data", "FederatedDataModule", "--data"),
+    "tasks": Kind("tasks", "Task", "--model.task"),
     "networks": Kind("models", "Network", "--model.network"),
     "partitions": Kind("data", "Partition", "--data.partition"),
     "sizes": Kind("data", "Sizes", "--data.partition.sizes"),

@@ -40,7 +40,7 @@ def may_change(key: str) -> bool:
     """Whether a setting may be another one when a run resumes: learning rates may, whose names end with ``lr``.
 
     Example:
-        >>> may_change("model.head_lr"), may_change("model.lr_decay"), may_change("model.color")
+        >>> may_change("model.head_lr"), may_change("model.local.lr_decay"), may_change("model.color")
         (True, False, False)
     """
     return key in SAME_NUMBERS | AFTER_TRAINING or re.split("[._]", key)[-1] == "lr"
@@ -58,7 +58,7 @@ def changes(before: Settings, after: Settings) -> dict[str, tuple[Any, Any]]:
 
 
 def flat(settings: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Flatten nested settings to the keys of the command line, such as ``model.lr``.
+    """Flatten nested settings to the keys of the command line, such as ``model.local.lr``.
 
     Args:
         settings: Nested mappings, or a single value.

@@ -20,7 +20,7 @@ def board(tmp_path_factory):
     """What is there after a run of one round that is then continued for a second one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("board"))
-        words = ["fit", "--model=FedRep", "--model.lr=0.25", *TINY, *PLAIN]
+        words = ["fit", "--model=FedRep", "--model.local.lr=0.25", *TINY, *PLAIN]
         main([*words, "--trainer.max_steps=1"])
         main([*words, "--trainer.max_steps=2", "--ckpt_path=last"])
         yield EventAccumulator(str(RUN)).Reload()
@@ -36,7 +36,7 @@ def test_the_table_of_settings_has_a_row_with_those_that_make_the_curve(board):
     assert row[" method"].string_value == "FedRep-SRPFL"
     assert row[" data"].string_value == "Digits"
     assert row[" model.network"].string_value == "MLP"
-    assert (row[" seed"].number_value, row[" model.lr"].number_value) == (1, 0.25)
+    assert (row[" seed"].number_value, row[" model.local.lr"].number_value) == (1, 0.25)
     assert (row["data.num_clients"].number_value, row["StageDoubling.n0"].number_value) == (4, 10)
     assert not any("hidden" in name or "root" in name or name.startswith("trainer") for name in row)
 

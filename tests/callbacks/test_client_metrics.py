@@ -13,6 +13,7 @@ from torchmetrics import ConfusionMatrix, MeanAbsoluteError
 from torchmetrics.classification import BinaryF1Score, MulticlassAccuracy, MulticlassAUROC, MulticlassF1Score
 
 from pfl_lightning.callbacks import ClientMetrics, MetricsTable, PercentileErrors, RoundCheckpoint
+from pfl_lightning.client import LocalTraining
 from pfl_lightning.data import Digits, LinearRepresentation
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg, FedRep
@@ -74,7 +75,7 @@ def test_the_best_checkpoint_may_be_that_of_a_metric_where_lower_is_better(fit, 
     monitor = "val/global/mean_absolute_error/mean"
     (tmp_path / "run").mkdir()
     best, table = RoundCheckpoint(monitor=monitor), MetricsTable(tmp_path / "run")
-    method = FedAvg(network=partial(LinearNetwork, rank=2), eval_epochs=0, lr=0.3)
+    method = FedAvg(network=partial(LinearNetwork, rank=2), eval_epochs=0, local=LocalTraining(lr=0.3))
     data = LinearRepresentation(num_clients=4, samples=20)
     fit(method, data, 5, callbacks=[ClientMetrics(MeanAbsoluteError), best, table], logger=table, val_check_interval=1)
     errors = pd.read_csv(next(tmp_path.rglob("metrics.csv"))).set_index("round")[monitor]

@@ -3,6 +3,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from fakes.methods import make_method
 from lightning.pytorch.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.nn import functional as F
@@ -19,7 +20,7 @@ CORRELATION, SMALLEST = "cosines/heads_data_correlation", "cosines/bodies_smalle
 
 
 def run(make, data, fit, rounds=2, **options):
-    method = make(network=partial(MLP, hidden=(6,)), batch_size=4, lr=0.1)
+    method = make_method(make, network=partial(MLP, hidden=(6,)), batch_size=4, lr=0.1)
     maps = CosineMaps()
     trainer = fit(method, data, rounds, callbacks=[maps], **options)
     return method, maps, {name: float(value) for name, value in trainer.callback_metrics.items() if "cosines" in name}

@@ -4,7 +4,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from fakes.methods import TINY, small
+from fakes.methods import TINY, make_method, small
 from lightning.pytorch.loggers import TensorBoardLogger
 from matplotlib.figure import Figure
 from tensorboard.backend.event_processing.event_accumulator import HISTOGRAMS, IMAGES, EventAccumulator
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("pictures")
 
 def run(make, data, fit, folder, rounds=1, ckpt_path=None, logger=TensorBoardLogger, **options):
     """What TensorBoard has of a run with figures."""
-    method = make(network=TINY, **{"eval_epochs": 0, **options})
+    method = make_method(make, network=TINY, **{"eval_epochs": 0, **options})
     callbacks = [PercentileErrors((25, 50, 75)), RunFigures()]
     fit(method, data, rounds, callbacks=callbacks, logger=logger(folder, "", "board"), ckpt_path=ckpt_path)
     return EventAccumulator(str(folder / "board"), {IMAGES: 0, HISTOGRAMS: 0}).Reload()

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from pfl_lightning.callbacks import GradientDoubling
 from pfl_lightning.callbacks.gradient_doubling import squared_gradient_norm
+from pfl_lightning.client import LocalTraining
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import IFCA, Ditto, Local, PFedHN
 from pfl_lightning.server import SecureAggregator
@@ -14,7 +15,7 @@ from pfl_lightning.system import Participation
 
 
 def make(**changes):
-    return small(batch_size=4, lr=0.1, **changes)
+    return small(local=LocalTraining(batch_size=4, lr=0.1), **changes)
 
 
 @pytest.fixture

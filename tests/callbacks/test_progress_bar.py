@@ -10,6 +10,7 @@ from rich.console import Console
 
 from pfl_lightning.callbacks import RoundProgressBar, progress_bar
 from pfl_lightning.callbacks.progress_bar import Lines, Status
+from pfl_lightning.client import LocalTraining
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation import cohort
 
@@ -115,5 +116,5 @@ def test_without_a_terminal_a_long_run_says_a_line_now_and_then(monkeypatch, cap
 
 def test_an_error_gets_a_line_of_its_own(run, terminal):
     with pytest.raises(PflError, match="diverged"):
-        run(small(lr=1e30), 9)
+        run(small(local=LocalTraining(lr=1e30)), 9)
     assert terminal.getvalue().removesuffix("\x1b[?25h").endswith("\n")

@@ -3,6 +3,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from fakes.methods import make_method
 from lightning.pytorch.loggers import TensorBoardLogger
 from matplotlib.figure import Figure
 from tensorboard.backend.event_processing.event_accumulator import IMAGES, EventAccumulator
@@ -22,7 +23,7 @@ LAYERS = {"fc1": ("fc1.weight", "fc1.bias"), "fc2": ("fc2.weight", "fc2.bias")}
 
 
 def run(make, data, fit, folder="run", rounds=2, network="mlp", tracked=True, **options):
-    method = make(network=NETWORKS[network], batch_size=4, lr=0.1)
+    method = make_method(make, network=NETWORKS[network], batch_size=4, lr=0.1)
     trackers = [SparsityTracker()] if tracked else []
     return method, fit(method, data, rounds, folder, callbacks=trackers, **options)
 

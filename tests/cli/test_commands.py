@@ -137,7 +137,7 @@ def test_the_short_help_is_short_and_names_options_that_exist_with_their_default
         (["--data.help", "Digits", "--model=FedRep"], "--data.num_clients"),
         (["--model.network.help=MLP", "--rounds=1"], "--network.hidden"),
         (["--trainer.callbacks.help", "StageDoubling", "-c", "quickstart"], "--trainer.callbacks.n0"),
-        (["--model.help", "FedRep", "--rounds=1", "--model.loss.help", "HuberLoss"], "--model.loss.delta"),
+        (["--model.task=Regression", "--rounds=1", "--model.task.loss.help", "HuberLoss"], "--loss.delta"),
     ],
 )
 def test_all_options_are_a_word_away(words, option, capsys):

@@ -16,7 +16,7 @@ from pfl_lightning.settings.shipped_files import configs
 SMALL = "--model.network=MLP --model.network.hidden=[8,8] --data.num_clients=8 --data.max_samples=20"
 FEW_CLIENTS = "--data.num_clients=8 --data.max_samples=20"
 WITH_NETWORK = [f"methods/{name}" for name in ("fedbn", "feddpa", "fedit", "ffa-lora", "fedsa-lora", "local-lora")]
-FEW = "--data.num_clients=20 --model.epochs=1 --model.eval_epochs=1 --model.head_epochs=1"
+FEW = "--data.num_clients=20 --model.local.epochs=1 --model.eval_epochs=1 --model.head_epochs=1"
 DELTA = "--data.num_clients=8 --data.partition.min_samples=1 --data.participation.pool_size=4"
 DEPRL = "--data.num_clients=3 --data.partition.min_size=1 --data.max_samples=4 --model.head_epochs=1"
 # of the figures of SRPFL: the data set, and what fits a tiny copy of it
@@ -68,10 +68,10 @@ def rows():
     for paper in names("papers/deprl/"):
         yield [paper, "methods/deprl"], Path(paper).name, DEPRL
     for library in (*names("papers/pfllib/"), *names("papers/niid_bench/")):
-        yield [library, "methods/fedavg"], Path(library).name, "--data.partition.min_size=4 --model.epochs=1"
+        yield [library, "methods/fedavg"], Path(library).name, "--data.partition.min_size=4 --model.local.epochs=1"
     for paper in names("papers/fedmac/"):  # of the ten classes of the tiny CIFAR-100, one has a single image
         clients = "--data.num_clients=9" if paper.endswith("cifar100") else ""
-        yield [paper, "methods/fedavg"], Path(paper).name, f"--model.epochs=1 {clients}"
+        yield [paper, "methods/fedavg"], Path(paper).name, f"--model.local.epochs=1 {clients}"
 
 
 ROWS = list(rows())
@@ -156,7 +156,8 @@ def test_a_tuned_file_is_that_of_its_data_and_that_of_its_method_but_for_the_rat
     assert tuned["data"]["class_path"] == parts[0]["data"]["class_path"]
     assert tuned["model"]["class_path"] == parts[1]["model"]["class_path"]
     stated, *before = (part["model"].get("init_args", {}) for part in (tuned, *parts))
-    expected = {**before[0], **before[1], "lr": stated["lr"]}
+    local = {**before[0].get("local", {}), **before[1].get("local", {}), "lr": stated["local"]["lr"]}
+    expected = {**before[0], **before[1], "local": local}
     possible = options_of(getattr(methods, tuned["model"]["class_path"]))
     assert stated == {key: value for key, value in expected.items() if key in possible}
 
@@ -170,7 +171,7 @@ REAL = {
     "femnist": [],
     "mnist": [],
     "sent140": ["--data.glove_dim=50", "--data.glove_root=GLOVE", "--model.network.embedding_dim=50"],
-    "shakespeare": ["--model.batch_size=100", "--data.participation.pool_size=4"],
+    "shakespeare": ["--model.local.batch_size=100", "--data.participation.pool_size=4"],
 }
 
 

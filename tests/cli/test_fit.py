@@ -160,7 +160,7 @@ def test_sparsity_is_told_where_it_is_on_and_stays_the_same_at_a_resume(refuses,
 @pytest.mark.slow
 def test_changes_at_a_resume_are_honoured_or_refused(run, refuses, capsys):
     for change, line in (
-        ("model.epochs=2", "model.epochs: 1 in the checkpoint, 2 now"),
+        ("model.local.epochs=2", "model.local.epochs: 1 in the checkpoint, 2 now"),
         ("data.num_clients=10", "data.num_clients: 20 in the checkpoint, 10 now"),
         ("seed_everything=5", "seed_everything: 1 in the checkpoint, 5 now"),
         ("data.speeds=UniformTime", "data.speeds"),
@@ -189,7 +189,7 @@ def shown_means(capsys, *args: str) -> dict[str, float]:
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["FedRep", "DePRL"])
 def test_new_clients_train_new_heads_on_the_learned_body(method, refused, capsys):
-    learned = [f"--model={method}", *SMALL, "--model.lr=0.1"]
+    learned = [f"--model={method}", *SMALL, "--model.local.lr=0.1"]
     main(["fit", *learned, *NO_FIGURES, "--trainer.max_steps=30", "--trainer.val_check_interval=30"])
     tested = [*learned, "--data.new_clients=40"]
     means = shown_means(capsys, *tested)

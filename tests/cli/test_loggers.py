@@ -58,7 +58,7 @@ class Gallery(Remote):
 
     def log_hyperparams(self, params):
         data = params["data"].rpartition(".")[2]
-        (self.place / "settings.txt").write_text(f"{params['model.lr']} {params['model.network.hidden']} {data}")
+        (self.place / "settings.txt").write_text(f"{params['model.local.lr']} {params['model.network.hidden']} {data}")
 
 class Tracked(Remote):
     """Begins a run of its own, as MLflow's logger does, unless it is told to go on with one."""
@@ -139,7 +139,7 @@ def test_a_profiler_writes_into_the_folder_of_the_run(logger, capsys):
 
 @pytest.mark.slow
 def test_a_logger_gets_settings_by_their_names_on_the_command_line_and_images_if_it_takes_them():
-    fit("--trainer.logger=mine.Gallery", "--model.lr=0.25")
+    fit("--trainer.logger=mine.Gallery", "--model.local.lr=0.25")
     assert (RUN / "settings.txt").read_text() == "0.25 [4] Digits"
     drawn = [line.split() for line in (RUN / "images.txt").read_text().splitlines()]
     assert [(tag, step) for tag, step, _ in drawn] == [

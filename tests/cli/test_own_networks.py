@@ -36,7 +36,13 @@ def test_a_network_of_torchvision_trains_from_a_file_with_its_options(method, ca
     write_random(CIFAR10, Path("data"))
     torch.manual_seed(1)
     torch.save(weights := mobilenet_v3_small(num_classes=1000).state_dict(), "weights.pt")
-    words = [f"--model={method}", "--data=CIFAR10", "--data.root=data", "--model.lr=1e-9", "--model.weight_decay=0"]
+    words = [
+        f"--model={method}",
+        "--data=CIFAR10",
+        "--data.root=data",
+        "--model.local.lr=1e-9",
+        "--model.local.weight_decay=0",
+    ]
     words += ["--model.network=torchvision.models.mobilenet_v3_small", "--model.network.dropout=0.4"]
     loaded = load_method(trained(*words, "--model.pretrained=weights.pt"))
     line = "242 of the 244 tensors of MobileNetV3 are from 'weights.pt'; new: classifier.3.weight, classifier.3.bias"

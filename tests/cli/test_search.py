@@ -3,6 +3,7 @@
 import math
 import re
 import sys
+from functools import reduce
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +18,7 @@ from pfl_lightning.cli.planning import Plan, values_by_key
 from pfl_lightning.cli.search import Search, space_of, word
 from pfl_lightning.errors import PflError
 
-SPACE = ["model.lr=log:0.001..1", "model.epochs=1,2"]
+SPACE = ["model.local.lr=log:0.001..1", "model.local.epochs=1,2"]
 BEST = -1.5  # decimal logarithm of the best rate
 
 
@@ -44,7 +45,7 @@ class Pretended:
         self.names.append(run.name)
         if self.begins:
             (run.folder / "FedAvg-Digits" / "version_0").mkdir(parents=True, exist_ok=True)
-        failed = self.signal or run.settings["model"]["init_args"]["lr"] > self.highest
+        failed = self.signal or run.settings["model"]["init_args"]["local"]["lr"] > self.highest
         return None if failed else run.folder
 
 
@@ -55,7 +56,9 @@ def few_settings(words, root="data"):
         section, dot, rest = option.removeprefix("--").partition(".")
         if dot and section in parts:
             key, _, value = rest.partition("=")
-            parts[section][key] = yaml.safe_load(value)
+            *outer, last = key.split(".")
+            options = reduce(lambda inner, name: inner.setdefault(name, {}), outer, parts[section])
+            options[last] = yaml.safe_load(value)
     return {
         "seed_everything": 0,
         "trainer": parts["trainer"],
@@ -70,9 +73,9 @@ def scores(monkeypatch):
     monkeypatch.setattr(planning, "settings_of", few_settings)
 
     def score(run):
-        model = run.settings["model"]["init_args"]
-        off = math.log10(model["lr"]) - BEST
-        return 1 - off**2 - 0.1 * (model["epochs"] == 1) + 0.001 * run.settings["seed_everything"]
+        local = run.settings["model"]["init_args"]["local"]
+        off = math.log10(local["lr"]) - BEST
+        return 1 - off**2 - 0.1 * (local["epochs"] == 1) + 0.001 * run.settings["seed_everything"]
 
     monkeypatch.setattr(search, "score_of", score)
 
@@ -90,7 +93,7 @@ def searched(trials, sweep=None, at_once=1, **options):
 
 
 def tried(rows):
-    return [(row["model.lr"], row["model.epochs"]) for row in rows]
+    return [(row["model.local.lr"], row["model.local.epochs"]) for row in rows]
 
 
 @pytest.mark.slow
@@ -100,12 +103,12 @@ def test_the_best_settings_are_found_and_written(capsys, scores):
     assert is_complete
     assert len(rows) == 25
     assert [*best][:3] == ["number", "state", "value"]
-    assert abs(math.log10(float(best["model.lr"])) - BEST) < 0.15
-    assert best["model.epochs"] == "2"
+    assert abs(math.log10(float(best["model.local.lr"])) - BEST) < 0.15
+    assert best["model.local.epochs"] == "2"
     for row in rows:
         assert float(row["value"]) == pytest.approx((float(row["seed_1"]) + float(row["seed_2"])) / 2)
     settings = yaml.safe_load(Path("sweep/search/fedavg/best.yaml").read_text())
-    assert settings["model"]["init_args"] == {"lr": float(best["model.lr"]), "epochs": 2}
+    assert settings["model"]["init_args"] == {"local": {"lr": float(best["model.local.lr"]), "epochs": 2}}
     assert not {"seed_everything", "default_root_dir"} & {*settings, *settings["trainer"]}
     line = capsys.readouterr().out.splitlines()[-1]
     assert f"trial {best['number']} of sweep/search/fedavg/trials.csv" in line
@@ -128,7 +131,7 @@ def test_a_search_that_was_stopped_goes_on_as_if_it_had_not_been(scores, capsys)
 
 
 def test_choices_alone_are_each_tried_once(scores):
-    space = ["model.lr=0.01,0.03,0.1", "model.epochs=1,2"]
+    space = ["model.local.lr=0.01,0.03,0.1", "model.local.epochs=1,2"]
     combinations = tried(searched(20, sweep := Pretended(), space=space)[1])
     assert sorted(combinations) == [(lr, epochs) for lr in ("0.01", "0.03", "0.1") for epochs in "12"]
     assert combinations != sorted(combinations)
@@ -157,7 +160,7 @@ def test_a_trial_with_a_failed_run_has_no_score_and_the_search_avoids_its_like(s
     failed = [row for row in rows if not row["value"]]
     assert is_complete
     assert failed
-    assert failed == [row for row in rows if float(row["model.lr"]) > 0.01]
+    assert failed == [row for row in rows if float(row["model.local.lr"]) > 0.01]
     late = rows[20:]
     assert sum(row in failed for row in late) < len(late) / 2
 
@@ -208,30 +211,39 @@ def test_drawn_numbers_are_short_and_within_their_range():
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ("model.lr=1..0.1", "search: model.lr=1..0.1 is not possible; allowed: low..high, or log:low..high"),
-        ("model.lr=log:0..1", "search: model.lr=log:0..1 is not possible"),
-        ("model.lr=0.1..", "search: model.lr=0.1.. is not possible"),
-        ("model.epochs=1..5,10", "search: model.epochs=1..5,10 is not possible; allowed: low..high"),
-        ("model.lr=a..b", "search: model.lr=a..b is not possible"),
-        ("model.lr=.nan..1", "search: model.lr=.nan..1 is not possible"),
-        ("model.lr=1...inf", "search: model.lr=1...inf is not possible"),
-        ("model.lr=lin:0.1..1", "search: model.lr=lin:0.1..1 is not possible"),
-        ("model.lr=0.1", "search: model.lr=0.1 is a single value, which leaves nothing to search; allowed: several"),
-        ("model.lr=0.1..0.1", "search: model.lr=0.1..0.1 is a single value"),
-        ("model.lr", "search: model.lr is not possible; allowed: a setting and its values"),
-        ("model.lr=0.1..1 --search model.lr=1,2", "search: model.lr=1,2: model.lr, or one of its values, is listed"),
-        ("model.lr=-1..1", "model.lr: -1 is not possible"),
-        ("model.epochs=0.5..1", "model.epochs: 0.5 is not possible"),
+        (
+            "model.local.lr=1..0.1",
+            "search: model.local.lr=1..0.1 is not possible; allowed: low..high, or log:low..high",
+        ),
+        ("model.local.lr=log:0..1", "search: model.local.lr=log:0..1 is not possible"),
+        ("model.local.lr=0.1..", "search: model.local.lr=0.1.. is not possible"),
+        ("model.local.epochs=1..5,10", "search: model.local.epochs=1..5,10 is not possible; allowed: low..high"),
+        ("model.local.lr=a..b", "search: model.local.lr=a..b is not possible"),
+        ("model.local.lr=.nan..1", "search: model.local.lr=.nan..1 is not possible"),
+        ("model.local.lr=1...inf", "search: model.local.lr=1...inf is not possible"),
+        ("model.local.lr=lin:0.1..1", "search: model.local.lr=lin:0.1..1 is not possible"),
+        (
+            "model.local.lr=0.1",
+            "search: model.local.lr=0.1 is a single value, which leaves nothing to search; allowed: several",
+        ),
+        ("model.local.lr=0.1..0.1", "search: model.local.lr=0.1..0.1 is a single value"),
+        ("model.local.lr", "search: model.local.lr is not possible; allowed: a setting and its values"),
+        (
+            "model.local.lr=0.1..1 --search model.local.lr=1,2",
+            "search: model.local.lr=1,2: model.local.lr, or one of its values, is listed",
+        ),
+        ("model.local.lr=-1..1", "model.local.lr: -1 is not possible"),
+        ("model.local.epochs=0.5..1", "model.local.epochs: 0.5 is not possible"),
         ("model.lrr=0.1..1", "model.lrr: FedAvg has no such option"),
         ("seed_everything=1..9", "--seed_everything is not possible, the sweep sets it"),
         ("config=a,b", "search: config is not possible"),
-        ("model.lr=0.1..1 --vary model.epochs=1,2", "vary: leave it out with search"),
-        ("model.lr=0.1..1 --trials 0", "trials: 0 is not possible"),
+        ("model.local.lr=0.1..1 --vary model.local.epochs=1,2", "vary: leave it out with search"),
+        ("model.local.lr=0.1..1 --trials 0", "trials: 0 is not possible"),
         (
-            "model.lr=0.1..1 -- --checkpoint.monitor=test/global/accuracy/mean",
+            "model.local.lr=0.1..1 -- --checkpoint.monitor=test/global/accuracy/mean",
             "checkpoint.monitor must start with val/ in a search, got test/global/accuracy/mean",
         ),
-        ("model.lr=0.1..1 -- --data.val_fraction=0", "data.val_fraction must be more than 0 in a search, got 0"),
+        ("model.local.lr=0.1..1 -- --data.val_fraction=0", "data.val_fraction must be more than 0 in a search, got 0"),
     ],
 )
 def test_what_cannot_be_searched_is_refused_before_anything_is_written(words, line, refused):
@@ -244,7 +256,7 @@ def test_what_cannot_be_searched_is_refused_before_anything_is_written(words, li
     ("changes", "line"),
     [
         ({"seeds": [1]}, "seeds: [1, 2] in 'sweep/search/fedavg', [1] now"),
-        ({"space": ["model.lr=log:0.01..1", SPACE[1]]}, "search.model.lr: FloatDistribution(high=1.0"),
+        ({"space": ["model.local.lr=log:0.01..1", SPACE[1]]}, "search.model.local.lr: FloatDistribution(high=1.0"),
         ({"passed": ["--trainer.max_steps=7"]}, "trainer.max_steps: None in 'sweep/search/fedavg', 7 now"),
         ({"root": "other"}, "data.root: data in 'sweep/search/fedavg', other now"),  # in a file
     ],
@@ -262,7 +274,7 @@ def test_another_search_in_the_same_folder_is_refused_and_its_table_stays(change
 def test_a_missing_library_gets_a_line(monkeypatch, refused):
     monkeypatch.delitem(sys.modules, "pfl_lightning.cli.search")
     monkeypatch.setitem(sys.modules, "optuna", None)
-    _, line = refused("sweep", "--methods=fedavg.yaml", "--seeds=1", "--search=model.lr=1,2")
+    _, line = refused("sweep", "--methods=fedavg.yaml", "--seeds=1", "--search=model.local.lr=1,2")
     assert line.startswith('search: needs pip install "pfl_lightning[search]"')
 
 
@@ -282,5 +294,5 @@ def test_the_score_is_that_of_the_best_checkpoint():
 def test_as_many_trials_run_at_once_as_have_room_for_all_seeds(jobs, at_once, monkeypatch):
     calls = []
     monkeypatch.setattr(search.Search, "run", lambda _, trials, at_once, sweep: calls.append(at_once) or True)
-    main(["sweep", "--methods", "fedavg.yaml", "--seeds", "1", "2", f"--jobs={jobs}", "--search=model.lr=1,2"])
+    main(["sweep", "--methods", "fedavg.yaml", "--seeds", "1", "2", f"--jobs={jobs}", "--search=model.local.lr=1,2"])
     assert calls == [at_once]

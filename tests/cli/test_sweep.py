@@ -19,7 +19,7 @@ needs_submitit = pytest.mark.skipif(import_object("submitit") is None, reason="n
 FEDAVG = ["--methods", "fedavg.yaml", "--seeds", "1"]
 DATA = """
 data: {class_path: Digits, init_args: {num_clients: 5}}
-model: {init_args: {network: {class_path: MLP, init_args: {hidden: [4]}}, lr: 0.2}}
+model: {init_args: {network: {class_path: MLP, init_args: {hidden: [4]}}, local: {lr: 0.2}}}
 trainer: {max_steps: 1, val_check_interval: 1, logger: {class_path: CSVLogger, init_args: {save_dir: csv}}}
 """
 
@@ -28,7 +28,7 @@ trainer: {max_steps: 1, val_check_interval: 1, logger: {class_path: CSVLogger, i
 def in_a_folder_with_settings(in_an_empty_folder):
     Path("data.yaml").write_text(DATA)
     Path("fedavg.yaml").write_text("model: {class_path: FedAvg}")
-    Path("fedrep.yaml").write_text("model: {class_path: FedRep, init_args: {lr: 0.1}}")
+    Path("fedrep.yaml").write_text("model: {class_path: FedRep, init_args: {local: {lr: 0.1}}}")
 
 
 @pytest.fixture
@@ -110,8 +110,8 @@ def test_a_finished_run_is_skipped_unless_its_settings_are_others(swept):
     lines = ["1/1 fedavg, hidden=[8], seed 1: finished", compare]
     assert swept(*command, "--data.root=elsewhere", "--model.chunk_size=2", "--checkpoint.every=1") == (0, lines)
     for option, line in (
-        ("model.epochs=3", "model.epochs: 1 in"),
-        ("model.lr=0.3", "model.lr: 0.2 in the checkpoint, 0.3 now"),
+        ("model.local.epochs=3", "model.local.epochs: 1 in"),
+        ("model.local.lr=0.3", "model.local.lr: 0.2 in the checkpoint, 0.3 now"),
         ("trainer.max_steps=1", "trainer.max_steps: 2 in the finished run, 1 now; keep the old value, or choose"),
         ("trainer.callbacks+=SparsityTracker", "trainer.callbacks.SparsityTracker"),
         ("percentile_errors.errors=true", "percentile_errors.errors: False in the finished run, True now"),
@@ -221,8 +221,8 @@ def test_a_file_in_the_place_of_a_folder_fails_its_run_alone(file, line, swept):
 
 @pytest.mark.slow
 def test_what_varies_makes_a_grid_with_a_folder_for_every_run(planned, swept):
-    vary = ["--vary", "model.lr=0.1,1e-3", "--vary", "model.network.hidden=[8],[4, 4]"]
-    swept(*FEDAVG, "2", *vary, "--", "--config=data.yaml", "--model.lr=0.5")
+    vary = ["--vary", "model.local.lr=0.1,1e-3", "--vary", "model.network.hidden=[8],[4, 4]"]
+    swept(*FEDAVG, "2", *vary, "--", "--config=data.yaml", "--model.local.lr=0.5")
     grid = [(lr, hidden, seed) for lr in (0.1, 0.001) for hidden in ([8], [4, 4]) for seed in (1, 2)]
     assert len(planned) == len(grid)
     for number, (run, (lr, hidden, seed)) in enumerate(zip(planned, grid, strict=True), start=1):
@@ -230,7 +230,7 @@ def test_what_varies_makes_a_grid_with_a_folder_for_every_run(planned, swept):
         assert run.name == f"{number}/8 fedavg, lr={lr}, hidden={widths}, seed {seed}"
         assert run.folder == Path(f"sweep/fedavg,lr={lr},hidden={widths}/seed_{seed}")
         model = run.settings["model"]["init_args"]
-        assert (model["lr"], model["network"]["init_args"]["hidden"]) == (lr, hidden)
+        assert (model["local"]["lr"], model["network"]["init_args"]["hidden"]) == (lr, hidden)
         assert run.settings["seed_everything"] == seed
     assert run.settings == settings_of(run.args), "though only the first seed of some settings is parsed"
 
@@ -244,8 +244,8 @@ def test_what_varies_makes_a_grid_with_a_folder_for_every_run(planned, swept):
             ["pfl_lightning.models.MLP", "pfl_lightning.models.LogisticRegression"],
             ["network=MLP", "network=LogisticRegression"],
         ),
-        ("model.clip_norm", "null,2", [None, 2], ["clip_norm=null", "clip_norm=2"]),
-        ("model.decay_biases", "true", [True], ["decay_biases=true"]),
+        ("model.local.clip_norm", "null,2", [None, 2], ["clip_norm=null", "clip_norm=2"]),
+        ("model.local.decay_biases", "true", [True], ["decay_biases=true"]),
         ("data.root", "a/b,'c, d'", ["a/b", "c, d"], ["root=a%2Fb", "root=c,%20d"]),
         ("trainer.accelerator", "hpu", ["hpu"], ["accelerator=hpu"]),  # which the runs have elsewhere
     ],
@@ -257,8 +257,8 @@ def test_values_are_yaml_and_folders_are_safe(key, words, values, folders, plann
 
 
 def test_keys_that_end_alike_are_written_out(planned, swept):
-    swept(*FEDAVG, "--vary=model.lr=0.1", "--vary=model.server_optimizer.lr=1.0")
-    assert planned[0].folder == Path("sweep/fedavg,model.lr=0.1,model.server_optimizer.lr=1.0/seed_1")
+    swept(*FEDAVG, "--vary=model.local.lr=0.1", "--vary=model.server_optimizer.lr=1.0")
+    assert planned[0].folder == Path("sweep/fedavg,model.local.lr=0.1,model.server_optimizer.lr=1.0/seed_1")
 
 
 @pytest.mark.slow
@@ -268,17 +268,17 @@ def test_a_file_says_what_the_command_line_says(planned, swept):
         seeds: [1, 2]
         methods: fedavg.yaml
         vary:
-        - model.lr=0.1,0.2
-        passed: [--config, data.yaml, --model.epochs=3]
+        - model.local.lr=0.1,0.2
+        passed: [--config, data.yaml, --model.local.epochs=3]
         out: "a folder"
         """
     )
-    more = ["--seeds", "5", "--vary", "model.momentum=0.9", "--"]
-    swept("--config", "experiment.yaml", *more, "--model.epochs=2")
+    more = ["--seeds", "5", "--vary", "model.local.momentum=0.9", "--"]
+    swept("--config", "experiment.yaml", *more, "--model.local.epochs=2")
     of_the_file = list(planned)
     planned.clear()
-    words = ["--methods", "fedavg.yaml", "--vary", "model.lr=0.1,0.2", "--out=a folder", *more]
-    swept(*words, "--config", "data.yaml", "--model.epochs=3", "--model.epochs=2")
+    words = ["--methods", "fedavg.yaml", "--vary", "model.local.lr=0.1,0.2", "--out=a folder", *more]
+    swept(*words, "--config", "data.yaml", "--model.local.epochs=3", "--model.local.epochs=2")
     assert len(planned) == 2
     assert of_the_file == planned
 
@@ -308,16 +308,25 @@ BOTH = "--methods fedrep.yaml fedavg.yaml --seeds 1 --vary"
     ("words", "line"),
     [
         # a setting without values, or with what is no YAML
-        (f"{BOTH} model.lr", "vary: model.lr is not possible; allowed: a setting and its values: model.lr=0.1,0.03"),
+        (
+            f"{BOTH} model.local.lr",
+            "vary: model.local.lr is not possible; allowed: a setting and its values: model.local.lr=0.1,0.03",
+        ),
         (f"{BOTH} =1", "vary: =1 is not possible"),
-        (f"{BOTH} model.lr=[1", "vary: model.lr=[1 is not possible"),
+        (f"{BOTH} model.local.lr=[1", "vary: model.local.lr=[1 is not possible"),
         # twice
-        (f"{BOTH} model.lr=0.1,0.2,1e-1", "vary: model.lr=0.1,0.2,1e-1: model.lr, or one of its values, is listed"),
-        (f"{BOTH} model.lr=1 --vary model.lr=2", "vary: model.lr=2: model.lr, or one of its values, is listed twice"),
+        (
+            f"{BOTH} model.local.lr=0.1,0.2,1e-1",
+            "vary: model.local.lr=0.1,0.2,1e-1: model.local.lr, or one of its values, is listed",
+        ),
+        (
+            f"{BOTH} model.local.lr=1 --vary model.local.lr=2",
+            "vary: model.local.lr=2: model.local.lr, or one of its values, is listed twice",
+        ),
         ("--methods fedrep.yaml methods/fedrep --seeds 1", "methods: fedrep is listed twice"),
         # settings of a run that are wrong, the first of them of the second method
         (f"{BOTH} model.head_epochs=1,2", "model.head_epochs: FedAvg has no such option"),
-        (f"{BOTH} model.lr=0.1,fast", "model.lr: fast is not possible; allowed: a number"),
+        (f"{BOTH} model.local.lr=0.1,fast", "model.local.lr: fast is not possible; allowed: a number"),
         (f"{GIVEN} -- --trainer.rounds=3", "--trainer.rounds: no such option"),
         # what is no setting of a run, or the sweep's own
         (f"{BOTH} config=a.yaml,b.yaml", "vary: config is not possible; allowed: settings of a run"),

@@ -16,6 +16,7 @@ from pfl_lightning.client.backends import Batched
 from pfl_lightning.client.layers import frozen_layers, with_streams
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import MLP, LeNet5, Network
+from pfl_lightning.tasks import Classification, Regression
 from pfl_lightning.tree import Params
 
 
@@ -50,7 +51,7 @@ def test_the_sum_of_many_losses_in_bfloat16_has_the_digits_of_float32(monkeypatc
     network, examples, params = cohort(partial(MLP, hidden=()), counts=(300,) * 4)
     outputs = network(examples.gather(examples.positions).flatten(0, 1))
     expected = F.cross_entropy(outputs, examples.targets(examples.positions).flatten(), reduction="none")
-    losses = Engine(network).score(examples, params)[1]
+    losses = Engine(network).sums(examples, params)["loss"]
     torch.testing.assert_close(losses.double(), expected.double().view(4, 300).sum(1), rtol=1e-3, atol=0)
 
 
@@ -65,14 +66,16 @@ def test_a_network_of_one_output_takes_labels_of_two_classes_or_numbers(kind, ba
     outputs = functional_call(network, tensors, samples.inputs)[:, 0]
     value = loss(outputs, samples.targets.double()) / (2 if kind == "regression" else 1)
     value.backward()
-    engine = Engine(network, backend)
+    task = Regression() if kind == "regression" else Classification()
+    engine = Engine(network, backend, task=task.sized(1))
     trained, losses = engine.train(examples, params, Phase(names(network, "all"), 1, batch_size=3, lr=0.1), KEY)
     assert losses[0] == pytest.approx(value.item(), abs=1e-12)
     moved = {name: tensor.detach() - 0.1 * tensor.grad for name, tensor in tensors.items()}
     assert distance(moved, trained.client(0)) < 1e-12
-    correct, total = engine.score(examples, params)
-    assert total[0] == pytest.approx(3 * value.item(), abs=1e-5)
-    assert correct[0] == (0 if kind == "regression" else ((outputs > 0) == samples.targets).sum())
+    sums = engine.sums(examples, params)
+    assert sums["loss"][0] == pytest.approx(3 * value.item(), abs=1e-5)
+    if kind == "logistic":
+        assert sums["correct"][0] == ((outputs > 0) == samples.targets).sum()
 
 
 @pytest.mark.parametrize("part", ["head", "body", "all"])
@@ -147,13 +150,13 @@ def test_score_counts_each_clients_correct_predictions(backend, at_once, monkeyp
 
 
 def check_scores(engine, examples, params):
-    correct, losses = engine.score(examples, params)
+    sums = engine.sums(examples, params)
     engine.network.eval()
     for client in range(len(examples)):
         inputs, targets = samples_of(examples, client)
         logits = functional_call(engine.network, params.client(client), inputs)
-        assert correct[client] == (logits.argmax(1) == targets).sum()
-        torch.testing.assert_close(losses[client], F.cross_entropy(logits, targets, reduction="sum"))
+        assert sums["correct"][client] == (logits.argmax(1) == targets).sum()
+        torch.testing.assert_close(sums["loss"][client], F.cross_entropy(logits, targets, reduction="sum"))
 
 
 def test_rows_of_samples_are_joined_over_windows(monkeypatch):
@@ -170,7 +173,7 @@ def test_padding_is_no_correct_prediction(backend):
     network, examples, params = cohort(counts=(5, 3, 0))
     samples = examples.samples
     samples.targets = functional_call(network, params.shared, samples.inputs).argmax(1)  # so padding would be correct
-    assert Engine(network, backend).score(examples, params)[0].tolist() == [5, 3, 0]
+    assert Engine(network, backend).sums(examples, params)["correct"].tolist() == [5, 3, 0]
 
 
 def test_each_maps_a_function_of_one_client(backend):
@@ -349,7 +352,7 @@ def test_nothing_waits_for_an_accelerator(make, transform, epochs, part, rules):
     params = Params({name: tensor.detach().to("meta") for name, tensor in network.state_dict().items()}, {})
     phase = Phase(names(network, part), epochs, batch_size=4, lr=0.1, momentum=0.5, **rules)
     trained, losses = Engine(network).train(examples, params.beside("anchor", params), phase, KEY)
-    correct, _ = Engine(network).score(examples, trained.select(params.shared))
+    correct = Engine(network).sums(examples, trained.select(params.shared))["correct"]
     Engine(network).gradient(examples, params, names(network, part))
     with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
         float(losses.sum() + correct.sum())
@@ -425,7 +428,7 @@ def test_evaluation_passes_everybodys_samples_through_the_shared_layers_at_once(
     network, examples, params = cohort(CONVOLUTIONAL, own="head")
     batches = []
     network.conv1.register_forward_hook(lambda layer, inputs, outputs: batches.append(len(outputs)))
-    Engine(network).score(examples, params)
+    Engine(network).sums(examples, params)
     assert batches == [len(COUNTS) * max(COUNTS)]
 
 

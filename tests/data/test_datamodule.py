@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from pfl_lightning import load_method
+from pfl_lightning.client import LocalTraining
 from pfl_lightning.data import (
     ClassShards,
     ConsecutiveClasses,
@@ -222,7 +223,7 @@ def test_clients_that_never_train_are_not_evaluated_by_what_they_do_not_have(opt
 )
 def test_clients_without_training_samples_get_the_common_model(options, training, ragged_data, fit, tmp_path):
     data = ragged_data(**options)
-    method = FedAvg(network=partial(MLP, hidden=(4,)), batch_size=4)
+    method = FedAvg(network=partial(MLP, hidden=(4,)), local=LocalTraining(batch_size=4))
     metrics = fit(method, data, 2).callback_metrics
     assert not data.tables["train"].counts[training:].any()
     loaded = load_method(tmp_path / "run/checkpoints/last.ckpt", network=partial(MLP, hidden=(4,)))

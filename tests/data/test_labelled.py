@@ -9,6 +9,7 @@ from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.transforms import Numbers, Tokens
 from pfl_lightning.errors import PflError
+from pfl_lightning.tasks import Classification, Regression
 
 INPUTS, LABELS, USERS = torch.zeros(4, 2), torch.tensor([0, 1, 2, 0]), torch.tensor([0, 0, 1, 1])
 
@@ -26,6 +27,10 @@ class Given(FederatedDataModule):
 
     def load(self):
         return self.splits
+
+    @property
+    def task(self):
+        return vars(self).get("task", super().task)
 
     def transform(self):
         return Numbers() if self.input_kind == "numbers" else Tokens()
@@ -50,7 +55,7 @@ TOKENS = {"input_kind": "tokens", "input_shape": (2, 9)}
         ((INPUTS, LABELS[:, None]), {}, r"targets must have the shape \[samples\], got \[4, 1\]"),
         (
             (INPUTS, put(LABELS.float(), 1, torch.nan)),
-            {"regression": True},
+            {"task": Regression().sized(1)},
             "targets must be .* got nan in sample 1",
         ),
         ((put(INPUTS, (1, 1), torch.inf), LABELS), {}, "inputs must be finite numbers, got inf in sample 1"),
@@ -61,7 +66,7 @@ TOKENS = {"input_kind": "tokens", "input_shape": (2, 9)}
 )
 def test_samples_that_nothing_can_be_learned_from_are_refused(samples, kinds, words):
     tokens = torch.zeros(4, 2, dtype=torch.int64)
-    good = tokens if "input_kind" in kinds else INPUTS, LABELS.float() if "regression" in kinds else LABELS
+    good = tokens if "input_kind" in kinds else INPUTS, LABELS.float() if "task" in kinds else LABELS
     for split, splits in {"training": [samples, good], "test": [good, samples]}.items():
         with pytest.raises(PflError, match=rf"^data\.root: Given in 'data': {split} samples: {words}"):
             Given(*splits, **kinds).setup()
@@ -83,8 +88,8 @@ def test_joined_samples_stand_behind_the_first():
 
 def test_partitions_see_one_class_of_a_regression():
     data = LabelledData(torch.zeros(3, 2), torch.tensor([0.5, -1.0, 2.0]), torch.tensor([0, 1, 1]))
-    assert [each.tolist() for each in data.labels()] == [[0, 0, 0], [0, 1, 1]]
-    assert data._replace(targets=torch.tensor([2, 0, 1])).labels().classes.tolist() == [2, 0, 1]
+    assert [column.tolist() for column in data.labels(Regression())] == [[0, 0, 0], [0, 1, 1]]
+    assert data._replace(targets=torch.tensor([2, 0, 1])).labels(Classification()).classes.tolist() == [2, 0, 1]
 
 
 def test_tokens_may_be_of_a_type_that_does_not_hold_their_number():

@@ -50,6 +50,6 @@ def test_no_line_of_code_is_wider_than_its_page(site):
 
 def test_the_search_finds_the_parts_of_paths_but_whole_names_and_has_no_prompts_of_notebooks(site):
     index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
-    words = re.split(index["config"]["separator"], "--model.lr=1.5 torch.optim.Adam <b>FedAdam</b> eval_epochs")
+    words = re.split(index["config"]["separator"], "--model.local.lr=1.5 torch.optim.Adam <b>FedAdam</b> eval_epochs")
     assert {"model", "lr", "1.5", "Adam", "FedAdam", "eval_epochs"} <= {*words}
     assert [entry["location"] for entry in index["docs"] if re.search(r"(In|Out) ?\[\d*\]:", entry["text"])] == []

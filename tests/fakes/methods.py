@@ -1,24 +1,43 @@
 """Small methods, for tests that look at them without a trainer."""
 
+from dataclasses import fields, replace
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import plain_loop
 import torch
 from torch import nn
 
+from pfl_lightning.client import LocalTraining
 from pfl_lightning.methods import FedAvg
 from pfl_lightning.models import MLP, Network
 from pfl_lightning.tree import Params
 
 TINY = partial(MLP, hidden=(4,))
 small = partial(FedAvg, network=TINY)
+LOCAL = {field.name for field in fields(LocalTraining)}
+
+
+def make_method(make, **options: Any):
+    """A method, whose numbers of local training may stand beside its other options."""
+    arguments = ()
+    while isinstance(make, partial):
+        options = {**make.keywords, **options}
+        arguments = (*make.args, *arguments)
+        make = make.func
+    parameters = signature(make).parameters
+    names = LOCAL & options.keys() - parameters.keys() if "kind" not in parameters else set()
+    numbers = {name: options.pop(name) for name in sorted(names)}
+    if numbers:
+        options["local"] = replace(options.get("local", LocalTraining()), **numbers)
+    return make(*arguments, **options)
 
 
 def built(make, data, hidden=(8, 5), **options: Any):
     """A method with a small network, built for a data set."""
-    method = make(**{"network": partial(MLP, hidden=hidden), "batch_size": 4, "lr": 0.1, **options})
-    method.build(data.input_shape, data.num_classes, data.num_clients, data.seed)
+    method = make_method(make, **{"network": partial(MLP, hidden=hidden), "batch_size": 4, "lr": 0.1, **options})
+    method.build(data.input_shape, data.task, data.num_clients, data.seed)
     return method
 
 

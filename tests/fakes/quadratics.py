@@ -8,6 +8,7 @@ from pfl_lightning.data import FederatedDataModule, NaturalUsers
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.transforms import Numbers
 from pfl_lightning.models import LogisticRegression
+from pfl_lightning.tasks import Regression
 
 network = partial(LogisticRegression, bias=False)
 
@@ -20,8 +21,7 @@ class Quadratics(FederatedDataModule):
     larger.
     """
 
-    num_classes = 1
-    regression = True
+    task = Regression().sized(1)
     usual_partition = NaturalUsers
 
     def __init__(self, centres, curvature=1.0, noise=0.0, **kwargs):
@@ -46,7 +46,7 @@ class Quadratics(FederatedDataModule):
 def built_at(method, data, start):
     """A method with a linear model, built for the data, that starts from these weights."""
     data.setup()
-    method.build(data.input_shape, data.num_classes, data.num_clients, data.seed)
+    method.build(data.input_shape, data.task, data.num_clients, data.seed)
     with torch.no_grad():
         method.network.fc.weight.copy_(torch.tensor([start]))
     return method

@@ -7,6 +7,7 @@ from pfl_lightning.data import EvalBatch
 from pfl_lightning.federation.cohort import Cohort
 from pfl_lightning.federation.evaluator import Evaluator
 from pfl_lightning.models import LogisticRegression
+from pfl_lightning.tasks import Classification
 from pfl_lightning.tree import Params
 
 
@@ -26,7 +27,7 @@ def test_two_clients_are_scored_with_each_of_their_models_on_each_split(chunk_si
             )
 
     evaluator = Evaluator()
-    evaluator.prepare(["train", "test"], ("stored", "global"), clients=2, regression=False)
+    evaluator.prepare(["train", "test"], ("stored", "global"), clients=2, task=Classification().sized(3))
     evaluator.begin()
     batch = EvalBatch(1, examples, {"train": examples, "test": examples})
     evaluator.step(batch, models, lambda *_: Engine(network), Cohort(chunk_size, [1]), input_bytes=8)

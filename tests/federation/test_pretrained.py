@@ -5,15 +5,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from fakes.methods import make_method
 from fakes.networks import Nested, Normed, Plain
 from torch import nn
 
 from pfl_lightning import Experiment, load_method
+from pfl_lightning.client import LocalTraining
 from pfl_lightning.data import Digits
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.sparsity import Sparsity
 from pfl_lightning.methods import DePRL, Ditto, FedAvg, FedRep, FedRoD, HeurFedAMP
 from pfl_lightning.models import MLP
+from pfl_lightning.tasks import Classification
 
 SHAPE, CLASSES, CLIENTS = (1, 16, 16), 3, 6
 METHODS = {
@@ -36,7 +39,7 @@ def started(make, content, ragged_data, **options):
     torch.save(content, "weights.pt")
     data = ragged_data()
     data.setup()
-    method = make(pretrained="weights.pt", batch_size=4, **options)
+    method = make_method(make, pretrained="weights.pt", batch_size=4, **options)
     method.build_for(data)
     return method
 
@@ -87,8 +90,8 @@ def test_files_of_other_programs_are_understood(wrap, ragged_data):
 def test_a_head_for_other_classes_starts_anew(make, ragged_data):
     saved = state(Plain, classes=7)
     method = started(make, saved, ragged_data, network=Plain)
-    fresh = make(network=Plain)
-    fresh.build(SHAPE, CLASSES, CLIENTS, ragged_data().seed)
+    fresh = make_method(make, network=Plain)
+    fresh.build(SHAPE, Classification().sized(CLASSES), CLIENTS, ragged_data().seed)
     assert are_equal(own(method), saved, ["fc1.weight", "fc1.bias"])
     assert are_equal(own(method), own(fresh), ["fc2.weight", "fc2.bias"])
     assert method.pretrained_report == (
@@ -121,7 +124,7 @@ def test_a_run_goes_on_and_is_evaluated_and_loaded_without_the_file():
 
 @pytest.mark.parametrize("prune", [False, True])
 def test_the_checkpoint_of_a_run_starts_another_one(prune, ragged_data, fit, tmp_path):
-    method = FedAvg(network=Plain, batch_size=4, sparsity=Sparsity(prune=prune, threshold=0.02))
+    method = FedAvg(network=Plain, local=LocalTraining(batch_size=4), sparsity=Sparsity(prune=prune, threshold=0.02))
     fit(method, ragged_data(), 1)
     content = torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)
     other = started(Ditto, content, ragged_data, network=Plain)
@@ -133,7 +136,7 @@ def test_a_method_that_trains_the_head_alone_keeps_the_body_of_the_file(ragged_d
         trains = "head"
 
     torch.save(saved := state(Plain), "weights.pt")
-    method = HeadOnly(network=Plain, pretrained="weights.pt", batch_size=4)
+    method = HeadOnly(network=Plain, pretrained="weights.pt", local=LocalTraining(batch_size=4))
     fit(method, ragged_data(), 2)
     assert are_equal(own(method), saved, ["fc1.weight", "fc1.bias"])
     assert not torch.equal(own(method)["fc2.weight"], saved["fc2.weight"])

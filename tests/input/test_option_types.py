@@ -18,6 +18,7 @@ from lightning.pytorch import Callback
 
 from pfl_lightning import bounds
 from pfl_lightning.callbacks import PercentileErrors, RoundCheckpoint
+from pfl_lightning.client import LocalTraining
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import SettingsError
 from pfl_lightning.federation.sparsity import Sparsity
@@ -25,6 +26,7 @@ from pfl_lightning.methods import Method
 from pfl_lightning.settings.parser import SettingsParser, strict_parsing
 from pfl_lightning.settings.registry import KINDS, choices
 
+GROUPS = (LocalTraining, Sparsity)
 TEXTS = {str, Path}  # types that take any word
 NEEDED = {  # what must be given beside the class of a choice
     "--model.topology": ["--model=DPSGD"],
@@ -54,13 +56,14 @@ def options_of(owner: type, key: str, words: list[str], offered: type | None = N
     parameters = inspect.signature(owner.__init__).parameters
     hints = typing.get_type_hints(owner.__init__)
     for name in (name.removeprefix("of.") for name in names):
-        if name in hints and hints[name] is not Sparsity:  # each of its own options is one here
+        if name in hints and hints[name] not in GROUPS:  # each of their own options is one here
             yield Option(f"{key}.{name}", words, hints[name], parameters[name].default)
 
 
 def every_option() -> Iterator[Option]:
     """The options of every class that settings can name; what classes inherit is listed once."""
     yield from options_of(Method, "model", [], choices()["model"]["FedAvg"])
+    yield from options_of(LocalTraining, "model.local", [])
     yield from options_of(Sparsity, "model.sparsity", [])
     yield from options_of(FederatedDataModule, "data", [], choices()["data"]["Digits"])
     yield from options_of(PercentileErrors, "percentile_errors", [])

@@ -170,7 +170,7 @@ def test_rows_must_be_those_of_the_clients(key, value, with_changed_rows, unread
         *((subcommand, ("config",), GONE) for subcommand in ("fit", "test")),  # pfl fit has not written it
         ("fit", ("callbacks",), GONE),
         ("fit", (*OPTIMIZER, "state", 1, "exp_avg"), torch.zeros(3)),  # training needs states that fit
-        ("fit", ("shape", "num_classes"), 11),
+        ("fit", ("shape", "outputs"), 11),
     ],
 )
 def test_every_subcommand_refuses_in_one_line(subcommand, key, value, content, refused):

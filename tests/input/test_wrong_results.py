@@ -9,6 +9,7 @@ from torch import nn
 
 from pfl_lightning import Experiment, Run, clients, load_method, results
 from pfl_lightning.cli import main
+from pfl_lightning.client import LocalTraining
 from pfl_lightning.data import Digits
 from pfl_lightning.methods import FedAvg
 from pfl_lightning.system import UniformTime
@@ -46,9 +47,16 @@ def beside_the_run(in_an_empty_folder, finished):
         (["test", RUN, "other"], "other: the option before it is missing"),
         (["test", RUN, "--data.new_client=3"], "data.new_client: Digits has no such option; did you mean new_clients?"),
         (
-            ["test", RUN, "--model.epochs=2", "--data.num_clients=3", "--model.lr=0.3", "--seed_everything=2"],
-            "data.num_clients: 4 in the checkpoint, 3 now; model.epochs: 1 in the checkpoint, 2 now; seed_everything: "
-            "1 in the checkpoint, 2 now; keep the old values for '",
+            [
+                "test",
+                RUN,
+                "--model.local.epochs=2",
+                "--data.num_clients=3",
+                "--model.local.lr=0.3",
+                "--seed_everything=2",
+            ],
+            "data.num_clients: 4 in the checkpoint, 3 now; model.local.epochs: 1 in the checkpoint, 2 now; "
+            "seed_everything: 1 in the checkpoint, 2 now; keep the old values for '",
         ),
     ],
 )
@@ -75,7 +83,10 @@ def test_what_cannot_be_exported(words, line, refused):
 @pytest.mark.parametrize(
     ("wrong", "line"),
     [
-        (lambda: Experiment(FedAvg(lr=-1), Digits()).fit(), "model.lr: -1 is not possible; allowed: a number > 0"),
+        (
+            lambda: Experiment(FedAvg(local=LocalTraining(lr=-1)), Digits()).fit(),
+            "model.local.lr: -1 is not possible; allowed: a number > 0",
+        ),
         (lambda: Experiment(FedAvg, Digits), "model must be an object of a subclass of Method, got <class 'pfl_"),
         (
             lambda: Experiment(FedAvg(), "Digits"),
@@ -96,7 +107,10 @@ def test_what_cannot_be_exported(words, line, refused):
         ),
         (lambda: Digits(partition="Dirichlet"), "data.partition must be an object of Partition, got Dirichlet"),
         (lambda: Digits(speeds=UniformTime), "data.speeds must be an object of Speeds, got <class"),
-        (lambda: Experiment(FedAvg(lr="0.1"), Digits()).fit(), "model.lr must be a number or an object in a program"),
+        (
+            lambda: Experiment(FedAvg(local=LocalTraining(lr="0.1")), Digits()).fit(),
+            "model.local.lr must be a number or an object in a program",
+        ),
         (lambda: Experiment(FedAvg(), Digits(), "3").fit(), "trainer.max_steps must be a number or an object"),
         (
             lambda: Experiment(FedAvg(network=nn.Linear(64, 9)), Digits()).fit(),

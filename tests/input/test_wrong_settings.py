@@ -11,7 +11,8 @@ from pfl_lightning.settings.parser import SettingsParser
 
 METRIC = "--trainer.callbacks.metric"
 METRICS = f"--trainer.callbacks+=ClientMetrics {METRIC}"
-RATES = "--model.lr_schedule"
+RATES = "--model.local.lr_schedule"
+LOSS = "--model.task=Classification --model.task.loss"
 DP = "--model.aggregator=DPAggregator"
 F1 = "torchmetrics.classification.MulticlassF1Score"
 
@@ -28,8 +29,8 @@ F1 = "torchmetrics.classification.MulticlassF1Score"
         ("--model.network.hidden=[8,null]", 2, "model.network.hidden: null is not possible; allowed: a whole number"),
         ("--trainer.callbacks+=OracleDoubling", 2, "trainer.callbacks.n0: a value is missing; see --trainer.callbacks"),
         # no such option, class or choice
-        ("--model.lrr=0.1", 2, "model.lrr: FedAvg has no such option; did you mean lr?"),
-        ("--model.local_epochs=5", 2, "model.local_epochs: FedAvg has no such option; did you mean epochs?"),
+        ("--model.local.lrr=0.1", 2, "model.local.lrr: "),
+        ("--model.epochs=5", 2, "model.epochs: FedAvg has no such option; did you mean local.epochs?"),
         ("--model.network.hiden=[8]", 2, "model.network.hiden: MLP has no such option; did you mean hidden?"),
         ("--trainer.max_step=3", 2, "--trainer.max_step: no such option; did you mean --trainer.max_steps?"),
         ("--modell=FedRep", 2, "--modell: no such option; did you mean --model?"),
@@ -38,15 +39,23 @@ F1 = "torchmetrics.classification.MulticlassF1Score"
         ("--data.partition.alpha=1", 2, "data.partition: a class is missing, which comes first; allowed: Class"),
         ("quickstart.yaml", 2, "quickstart.yaml: the option before it is missing"),
         # bytes that are no text
-        ("--model.lr=\udcff", 2, "model: 'utf-8' codec can't encode character"),
+        ("--model.local.lr=\udcff", 2, "model: 'utf-8' codec can't encode character"),
         # out of all bounds
         ("--seed_everything=4294967296", 2, "seed_everything: 4294967296 "),
         ("--model.network.hidden=[1000000000,1000000000]", 1, "model.network: too large for the memory: "),
         ("--trainer.max_steps=10000000000", 1, "trainer.max_steps must be a number of rounds, 1 to"),
         # the optimizers
-        ("--model.local_optimizer=AdamW --model.momentum=0.5", 1, "model.momentum: 0.5 is not possible with AdamW; "),
-        ("--model.local_optimizer=RMSprop", 2, "model.local_optimizer: RMSprop is not possible; allowed: "),
-        ("--model=SCAFFOLD --model.local_optimizer=Adam", 2, "model.local_optimizer: SCAFFOLD has no such option; "),
+        (
+            "--model.local.optimizer=AdamW --model.local.momentum=0.5",
+            1,
+            "model.local.momentum must be 0 with AdamW, got 0.5",
+        ),
+        ("--model.local.optimizer=RMSprop", 2, "model.local.optimizer: RMSprop is not possible; allowed: "),
+        (
+            "--model=SCAFFOLD --model.local.optimizer=Adam",
+            1,
+            "model.local.optimizer must be SGD with SCAFFOLD, got",
+        ),
         ("--model.server_optimizer.lr=-1", 1, "model.server_optimizer.lr: -1.0 "),
         ("--model.server_optimizer.lr=x", 2, "model.server_optimizer.lr: x is not possible; allowed: a number"),
         ("--model.server_optimizer.momentum=-1", 1, "model.server_optimizer: not possible: "),
@@ -63,11 +72,19 @@ F1 = "torchmetrics.classification.MulticlassF1Score"
         ),
         (f"--model=LinearFedRep --data=LinearRepresentation {DP}", 1, "model.init: method_of_moments is not possible "),
         # losses and schedules of rates
-        ("--model.loss=torch.nn.functional.cross_entropy", 2, "model.loss: torch.nn.functional.cross_entropy is"),
-        ("--model.loss=torch.fx.graph_module.reduce_graph_module", 2, "model.loss: torch.fx.graph_module.reduce_graph"),
-        ("--model.loss=torch.nn.CrossEntropyLoss --model.loss.gamma=1", 2, "model.loss.gamma: CrossEntropyLoss has no"),
-        (f"{RATES}=CosineAnnealingLR", 2, "model.lr_schedule.T_max: a value is missing; see --model.lr_sch"),
-        (f"--model.lr_decay=0.5 {RATES}=StepLR {RATES}.step_size=1", 1, "model.lr_decay: 0.5 is not possible with mod"),
+        (f"{LOSS}=torch.nn.functional.cross_entropy", 2, "model.task.loss: torch.nn.functional.cross_entropy is"),
+        (f"{LOSS}=torch.fx.graph_module.reduce_graph_module", 2, "model.task.loss: torch.fx.graph_module.reduce_graph"),
+        (
+            f"{LOSS}=torch.nn.CrossEntropyLoss --model.task.loss.gamma=1",
+            2,
+            "model.task.loss.gamma: CrossEntropyLoss has",
+        ),
+        (f"{RATES}=CosineAnnealingLR", 2, "model.local.lr_schedule.T_max: a value is missing; see --model.local."),
+        (
+            f"--model.local.lr_decay=0.5 {RATES}=StepLR {RATES}.step_size=1",
+            1,
+            "model.local.lr_decay: 0.5 is not possible with mod",
+        ),
         # metrics of the clients
         (f"{METRICS}=torch.nn.Linear", 2, "trainer.callbacks.metric: "),
         (f"{METRICS}={F1} {METRIC}.average=middle", 2, "trainer.callbacks.metric.average: middle is not possible; "),
@@ -116,21 +133,33 @@ def test_a_wrong_setting_gets_one_clear_line(words, code, line, refused):
         ("trainer:\n#  max_steps: 3", "trainer: null is not possible; allowed: the options below this key"),
         ("trainer: {max_step: 3}", "trainer.max_step: no such option; did you mean trainer.max_steps?"),
         (
-            "model: {class_path: FedAvg, init_args: {lrr: 0.1}}",
-            "model.lrr: FedAvg has no such option; did you mean lr?",
+            "model: {class_path: FedAvg, init_args: {lr: 0.1}}",
+            "model.lr: FedAvg has no such option; did you mean local.lr?",
         ),
         (
             "model: {class_path: FedAvg, lr: 0.1}",
             "model: options beside class_path are not possible; allowed: below in",
         ),
-        ("model: {class_path: FedAvg, init_args: {lr: null}}", "model.lr: null is not possible; allowed: a number"),
-        ("model: {class_path: FedAvg, init_args: {epochs: .inf}}", "model.epochs: inf is not possible; allowed: a"),
-        ("model: {class_path: FedAvg, init_args: {lr: true}}", "model.lr: True is not possible; allowed: a number"),
+        (
+            "model: {class_path: FedAvg, init_args: {local: {lr: null}}}",
+            "model.local.lr: null is not possible; allowed: a number",
+        ),
+        (
+            "model: {class_path: FedAvg, init_args: {local: {epochs: .inf}}}",
+            "model.local.epochs: inf is not possible; allowed: a",
+        ),
+        (
+            "model: {class_path: FedAvg, init_args: {local: {lr: true}}}",
+            "model.local.lr: True is not possible; allowed: a number",
+        ),
         ("model: FedAvg\ndata: Digits\nmodel: FedRep", "Problems parsing config: model is there twice"),
-        ("data: Digits\nmodel:\n  class_path: FedAvg\n  init_args: {lr: 1, lr: 2}", "Problems parsing config: lr is "),
+        (
+            "data: Digits\nmodel:\n  class_path: FedAvg\n  init_args: {local: {lr: 1, lr: 2}}",
+            "Problems parsing config: lr is ",
+        ),
         ("", "config: an empty file is not possible; allowed: settings by their names"),
         ("- 1", "config: - 1 is not possible; allowed: settings by their names"),
-        (f"model: {{class_path: FedAvg, init_args: {{lr: {'9' * 400}}}}}", "Problems parsing config: "),
+        (f"model: {{class_path: FedAvg, init_args: {{local: {{lr: {'9' * 400}}}}}}}", "Problems parsing config: "),
         ("\x00", "Problems parsing config: "),
         (b"\xff\xfe\xfa", "Problems parsing config: "),
     ],

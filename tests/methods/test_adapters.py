@@ -17,7 +17,7 @@ from pfl_lightning.models import LoRA, ViT
 from pfl_lightning.tree import movable
 
 SMALL = partial(ViT, patch=8, depth=2, width=6, heads=2)
-RATES = {"local_optimizer": "AdamW", "epochs": 3, "lr": 0.01, "weight_decay": 0.1, "decay_biases": True}
+RATES = {"optimizer": "AdamW", "epochs": 3, "lr": 0.01, "weight_decay": 0.1, "decay_biases": True}
 
 pytestmark = pytest.mark.usefixtures("float64")
 

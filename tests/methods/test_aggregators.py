@@ -61,7 +61,7 @@ def test_a_precision_that_clips_nothing_exactly_is_refused_before_the_first_roun
 
 
 def test_a_diverging_round_and_a_lonely_client_are_refused(ragged_data, train):
-    with pytest.raises(PflError, match=r"^model.aggregator.limit: 1 is not possible .* smaller model.lr"):
+    with pytest.raises(PflError, match=r"^model.aggregator.limit: 1 is not possible .* smaller model.local.lr"):
         train(FedAvg, 3, aggregator=SecureAggregator(limit=1.0), lr=50.0)
     with pytest.raises(PflError, match=r"^model.aggregator: 1 participant in a round is not possible"):
         train(FedAvg, 1, ragged_data(participation=Participation(1)), aggregator=SecureAggregator())

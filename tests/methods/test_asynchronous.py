@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from fakes.methods import built, distance, normed, rows, tensors
+from fakes.methods import built, distance, make_method, normed, rows, tensors
 from fakes.quadratics import Quadratics, built_at, network, point
 from methods.test_contract import FIRST, KINDS, METHODS, NETWORKS
 from torch import nn
@@ -12,6 +12,7 @@ from torch.optim import SGD
 
 from pfl_lightning import methods
 from pfl_lightning.callbacks import StageDoubling
+from pfl_lightning.client import LocalTraining
 from pfl_lightning.data import Digits
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Ditto, FedAvg, FedBABU, FedRep, Sparsity
@@ -46,7 +47,7 @@ def normed_images(shape, classes):
 @pytest.mark.parametrize("speeds", [UniformTime(), FixedExponential(seed=3)], ids=["equal", "ragged"])
 def test_if_all_train_and_all_are_awaited_it_is_the_synchronous_run_bit_for_bit(make, speeds, ragged_data, fit):
     def run(participation):
-        method = make(network=NETWORKS["mlp"], batch_size=4)
+        method = make_method(make, network=NETWORKS["mlp"], batch_size=4)
         data = ragged_data(participation=participation, speeds=speeds, communication_time=0.7)
         fit(method, data, 4, bare=True)
         return method
@@ -67,7 +68,7 @@ def test_on_parabolas_it_has_a_closed_form(buffer, rate, uploads, exponent, fit)
     participation = Asynchronous(4, buffer, uploads, staleness)
     data = Quadratics(centres, participation=participation, speeds=FixedExponential(seed=3))
     options = {"server_optimizer": partial(SGD, lr=rate), "weighting": "uniform", "weight_decay": 0.0}
-    method = built_at(FedAvg(batch_size=9, lr=0.3, network=network, **options), data, start)
+    method = built_at(make_method(FedAvg, batch_size=9, lr=0.3, network=network, **options), data, start)
     fit(method, data, 25, bare=True)
     models = [start]
     for index in range(25):
@@ -140,7 +141,7 @@ def test_what_clients_keep_moves_when_they_upload_and_not_when_they_are_dropped(
 
 def test_what_is_logged_and_sent(in_flight, fit):
     data = in_flight(5, 2, dropout=0.3)
-    method = FedAvg(network=NETWORKS["mlp"], batch_size=4)
+    method = FedAvg(network=NETWORKS["mlp"], local=LocalTraining(batch_size=4))
     logged = fit(method, data, 8, bare=True).callback_metrics
     batches = [data.make_round(index) for index in range(8)]
     staleness = 7 - batches[-1].arrivals.began.double()
@@ -163,7 +164,9 @@ def test_updates_that_take_no_time_have_no_rate(ragged_data, fit):
             return np.zeros(num_clients)
 
     data = ragged_data(participation=Asynchronous(5, 2), speeds=Immediate())
-    logged = fit(FedAvg(network=NETWORKS["mlp"], batch_size=4), data, 2, bare=True).callback_metrics
+    logged = fit(
+        FedAvg(network=NETWORKS["mlp"], local=LocalTraining(batch_size=4)), data, 2, bare=True
+    ).callback_metrics
     assert np.isnan(float(logged["system/updates_per_second"]))
 
 
@@ -188,7 +191,7 @@ def test_statistics_become_those_of_the_clients_though_parameters_take_their_cha
     monkeypatch.setattr(FedAvg, "local_update", local_update)
     participation = Asynchronous(20, 1, staleness=Constant())
     data = Digits(participation=participation, max_samples=16, val_fraction=0.0)
-    method = FedAvg(network=normed_images, batch_size=8, server_optimizer=partial(SGD, lr=0.1))
+    method = FedAvg(network=normed_images, local=LocalTraining(batch_size=8), server_optimizer=partial(SGD, lr=0.1))
     fit(method, data, 20, bare=True)
     assert data.make_round(19).arrivals.began < 19
     found = method.network.state_dict()
@@ -228,7 +231,7 @@ def test_what_does_not_go_with_it_is_refused(make, options, line, ragged_data):
     data = ragged_data(participation=Asynchronous(buffer=2, **options))
     data.setup("fit")
     with pytest.raises(PflError, match=line):
-        make(network=partial(MLP, hidden=(5,))).build_for(data)
+        make_method(make, network=partial(MLP, hidden=(5,))).build_for(data)
 
 
 def test_stage_doubling_is_refused(ragged_data, fit):

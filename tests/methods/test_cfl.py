@@ -4,7 +4,7 @@ from itertools import combinations
 import pytest
 import torch
 from fakes.loops import participants, trained
-from fakes.methods import built, distance, row, tensors, weighted_mean
+from fakes.methods import built, distance, make_method, row, tensors, weighted_mean
 from fakes.quadratics import Quadratics, built_at, network
 from hypothesis import given
 from hypothesis import strategies as st
@@ -79,7 +79,7 @@ def test_groups_that_never_split_are_fedavg(train, pool_of):
 def test_each_group_ends_at_the_mean_of_its_own_clients(fit):
     data = Quadratics([[0.0], [0.2], [1.0], [1.4]])
     make = partial(CFL, split_below=0.01, split_above=0.3, network=network, lr=0.5, batch_size=9, weight_decay=0.0)
-    method = built_at(make(), data, [0.5])
+    method = built_at(make_method(make), data, [0.5])
     fit(method, data, 30, bare=True)
     examples = data.tables["train"].examples(torch.arange(4))
     are_large = examples.targets(examples.positions)[:, 0] > 0.5

@@ -14,7 +14,7 @@ import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
-from fakes.methods import Models, distance, tensors
+from fakes.methods import Models, distance, make_method, tensors
 from fakes.networks import Nested
 from torch import nn
 from torch.optim import SGD
@@ -33,7 +33,7 @@ from pfl_lightning.tree import Params
 
 def over_secure_sums(kind, **options):
     """A method with secure sums of its own: they have a state."""
-    return kind(aggregator=SecureAggregator(), **options)
+    return make_method(kind, aggregator=SecureAggregator(), **options)
 
 
 EVERY_RATE = {"weight_decay": 0.1, "decay_biases": True, "clip_norm": 0.5, "momentum": 0.5}
@@ -43,8 +43,8 @@ METHODS = {
     "APPLE": partial(methods.APPLE, lr=0.5, relation_lr=0.05),
     "CFL": partial(methods.CFL, split_below=9.0, split_above=0.0),  # whenever it can
     "DeltaFL": partial(methods.DeltaFL, conformity=0.6),
-    "DeltaFL over secure sums": lambda **kwargs: methods.DeltaFL(
-        quantile="sums", aggregator=SecureAggregator(), **kwargs
+    "DeltaFL over secure sums": lambda **kwargs: make_method(
+        methods.DeltaFL, quantile="sums", aggregator=SecureAggregator(), **kwargs
     ),
     "DeltaFL smoothed": partial(methods.DeltaFL, tail="dual", smoothing=0.1, quantile_every=2),
     "DePRL": partial(methods.DePRL, head_epochs=2, epochs=2),
@@ -59,7 +59,7 @@ METHODS = {
     "FedAS over secure sums": partial(over_secure_sums, methods.FedAS),
     "FedAvg": methods.FedAvg,
     "FedAvg with all rates": partial(methods.FedAvg, epochs=3, epoch_steps=2, lr_decay=0.7, **EVERY_RATE),
-    "FedAvg with AdamW": partial(methods.FedAvg, local_optimizer="AdamW", epochs=2, weight_decay=0.1),
+    "FedAvg with AdamW": partial(methods.FedAvg, optimizer="AdamW", epochs=2, weight_decay=0.1),
     "FedAvg over secure sums": partial(over_secure_sums, methods.FedAvg),
     "FedAvgM": partial(methods.FedAvg, server_optimizer=partial(SGD, lr=0.7, momentum=0.9)),
     "FedEM": partial(methods.FedEM, models=2),
@@ -84,10 +84,10 @@ METHODS = {
     "FedProto over secure sums": partial(over_secure_sums, methods.FedProto),
     "FedProx": partial(methods.FedProx, proximity=0.5),
     "FedRep": partial(methods.FedRep, head_epochs=2, epochs=2),
-    "FedRep with Adam": partial(methods.FedRep, head_epochs=2, local_optimizer="Adam", clip_norm=0.5),
+    "FedRep with Adam": partial(methods.FedRep, head_epochs=2, optimizer="Adam", clip_norm=0.5),
     "FedRep over secure sums": partial(over_secure_sums, methods.FedRep, head_epochs=2),
-    "FedRep over private sums": lambda **kwargs: methods.FedRep(
-        aggregator=DPAggregator(0.5, 0.1), weighting="uniform", **kwargs
+    "FedRep over private sums": lambda **kwargs: make_method(
+        methods.FedRep, aggregator=DPAggregator(0.5, 0.1), weighting="uniform", **kwargs
     ),
     "FedRoD": partial(methods.FedRoD, personal_epochs=2),
     "GPFL": partial(methods.GPFL, strength=0.1),
@@ -109,6 +109,7 @@ METHODS = {
     "PerFedAvg": methods.PerFedAvg,
     "FedDPA": partial(methods.FedDPA, adapter=LoRA(2, targets=["fc1", "features.0"])),
 }
+METHODS = {name: partial(make_method, make) for name, make in METHODS.items()}
 NETWORKS = {
     "mlp": partial(MLP, hidden=(8, 5)),
     "wide-mlp": partial(MLP, hidden=(40, 5)),  # its first layer runs in dual form
@@ -187,7 +188,7 @@ def test_backends_and_chunks_agree_to_1e_10_of_the_update(make, network, ragged_
     def run(backend, chunk_size=None, **changes):
         method = make(network=network, batch_size=4, backend=backend, chunk_size=chunk_size, **changes)
         data = ragged_data()
-        method.build(data.input_shape, data.num_classes, data.num_clients, data.seed)
+        method.build(data.input_shape, data.task, data.num_clients, data.seed)
         start = tensors(method)
         fit(method, data, 1, bare=True)
         samples.add(method.accounting.ledger.samples)
@@ -208,7 +209,7 @@ def test_backends_and_chunks_agree_to_1e_10_of_the_update(make, network, ragged_
 def test_clients_that_do_not_take_part_keep_what_they_have(make, ragged_data, fit):
     data = ragged_data(participation=Participation(pool_size=2))
     method = make(network=NETWORKS["mlp"], batch_size=4)
-    method.build(data.input_shape, data.num_classes, data.num_clients, data.seed)
+    method.build(data.input_shape, data.task, data.num_clients, data.seed)
     before = {name: method.clients.stack(name).clone() for name in method.clients.names}
     fit(method, data, 1, bare=True)
     chosen = set(data.make_round(0).examples.ids.tolist())
@@ -249,7 +250,8 @@ def test_a_clients_model_as_a_module_gets_what_the_client_got(make, ragged_data,
 
     class Scores(pl.Callback):
         def on_validation_epoch_end(self, trainer, method):
-            losses.update({name: metric.scores().loss.tolist() for name, metric in method.evaluator.scores.items()})
+            scores = method.evaluator.scores.items()
+            losses.update({name: metric.columns(metric.scores())["loss"].tolist() for name, metric in scores})
 
     data, method = ragged_data(), make(network=NETWORKS["mlp"], batch_size=4)
     fit(method, data, 2, callbacks=[Scores()])
@@ -421,7 +423,7 @@ def test_a_lost_upload_is_as_if_its_client_had_not_taken_part(make, ragged_data,
 @every_method
 def test_a_round_whose_uploads_are_all_lost_takes_time_and_changes_nothing(make, ragged_data, fit):
     method, data = make(network=NETWORKS["mlp"]), ragged_data(participation=Participation(dropout=1.0))
-    method.build(data.input_shape, data.num_classes, data.num_clients, data.seed)
+    method.build(data.input_shape, data.task, data.num_clients, data.seed)
     before = tensors(method)
     metrics = fit(method, data, 2).callback_metrics
     assert distance(before, method) == 0

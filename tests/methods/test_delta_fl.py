@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from fakes.loops import cross_entropy, samples_of
-from fakes.methods import built, distance, tensors
+from fakes.methods import built, distance, make_method, tensors
 from fakes.quadratics import Quadratics, network, point
 from plain_methods import reach_quantile
 
@@ -142,7 +142,7 @@ def test_one_client_is_its_own_tail(ragged_data, train):
 def test_a_loss_that_is_not_finite_stops_the_run(ragged_data, fit):
     method = built(DeltaFL, ragged_data())
     method.network.fc1.weight.data.fill_(torch.nan)
-    with pytest.raises(PflError, match=r"^DeltaFL diverged by round 0; try a model.lr below 0.1$"):
+    with pytest.raises(PflError, match=r"^DeltaFL diverged by round 0; try a model.local.lr below 0.1$"):
         fit(method, ragged_data(), 1, bare=True)
 
 
@@ -234,7 +234,7 @@ def test_the_means_of_three_gaussians_are_served_as_the_theory_says(
 def test_full_batches_decrease_the_smoothed_superquantile_in_each_round(ragged_data, fit):
     data = ragged_data(num_clients=6, val_fraction=0.0)
     rule = {"network": network, "batch_size": 100, "lr": 0.05, "weight_decay": 0.0}
-    method = DeltaFL(0.5, "dual", 0.5, weighting="samples", **rule)
+    method = make_method(partial(DeltaFL, 0.5, "dual", 0.5), weighting="samples", **rule)
     values = []
 
     class Objective(pl.Callback):

@@ -166,7 +166,7 @@ def test_batch_norm_statistics_are_mixed_by_all_neighbours(ragged_data):
     network = partial(VGG, convolutions=(3, "M"), hidden=(5,), dropout=0.0, batch_norm=True)
     method = DisPFL(network=network, density=0.3)
     data = ragged_data(num_clients=4)
-    method.build(data.input_shape, data.num_classes, 4)
+    method.build(data.input_shape, data.task, 4)
     means = [name for name, _ in method.network.named_buffers() if name.endswith("running_mean")]
     matrix = torch.rand(4, 4, dtype=torch.float64)
     for name in means:

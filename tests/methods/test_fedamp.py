@@ -7,13 +7,14 @@ from fakes.methods import stepping
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAMP
 from pfl_lightning.models import LogisticRegression
+from pfl_lightning.tasks import Regression
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 
 def three_clients(sigma, attention_lr):
     method = FedAMP(sigma, attention_lr, network=partial(LogisticRegression, bias=False))
-    method.build((2,), 1, 3)
+    method.build((2,), Regression().sized(1), 3)
     return method
 
 

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from pfl_lightning.client import Engine
 from pfl_lightning.methods import FedAS, FedPer, Sparsity
+from pfl_lightning.tasks import Classification
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -53,7 +54,7 @@ def flat(outputs, targets):
 
 def test_without_slopes_nothing_moves(train, ragged_data):
     """All traces are 0 then."""
-    method = train(partial(FedAS, loss=flat), 2, weight_decay=0.0)
+    method = train(partial(FedAS, task=Classification(flat)), 2, weight_decay=0.0)
     assert distance(built(FedAS, ragged_data()).network, method.network) < 1e-12
 
 

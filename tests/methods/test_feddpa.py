@@ -15,7 +15,7 @@ from pfl_lightning.tree import Params
 
 KEY = (1, "train", 0)
 ADAPTER = LoRA(2, alpha=8.0, targets="fc1")
-RATES = {"local_optimizer": "AdamW", "lr": 0.01, "weight_decay": 0.1, "adapter": ADAPTER}
+RATES = {"optimizer": "AdamW", "lr": 0.01, "weight_decay": 0.1, "adapter": ADAPTER}
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -3,7 +3,7 @@ from functools import partial
 import pytest
 import torch
 from fakes.loops import participants, pull, trained
-from fakes.methods import built, distance, tensors
+from fakes.methods import built, distance, make_method, tensors
 from fakes.quadratics import Quadratics, built_at, network, point
 
 from pfl_lightning.methods import FedAvg, FedDyn
@@ -42,7 +42,7 @@ def test_many_steps_end_at_the_optimum_of_unlike_clients(fit):
     for make, rounds in ((partial(FedDyn, alpha=0.5), 60), (partial(FedAvg, weighting="uniform"), 10)):
         data = Quadratics([[0.0], [1.0]], curvature=[1.0, 3.0])
         options = {"network": network, "lr": 0.1, "epochs": 40}
-        method = built_at(make(batch_size=9, weight_decay=0.0, eval_epochs=0, **options), data, [0.2])
+        method = built_at(make_method(make, batch_size=9, weight_decay=0.0, eval_epochs=0, **options), data, [0.2])
         fit(method, data, rounds, bare=True)
         ends[type(method)] = point(method)[0]
     assert ends[FedDyn] == pytest.approx(0.75, abs=1e-6)

@@ -6,13 +6,15 @@ import pytest
 import torch
 from fakes.cohorts import examples_of
 from fakes.loops import batches, cross_entropy, participants, samples_of
-from fakes.methods import assert_weighted_mean, built, distance, tensors, weighted_mean
+from fakes.methods import assert_weighted_mean, built, distance, make_method, tensors, weighted_mean
 from torch.func import functional_call
 from torch.nn import functional as F
 
+from pfl_lightning.client import LocalTraining
 from pfl_lightning.methods import FedAvg, FedRoD, Sparsity
 from pfl_lightning.methods.fedrod import log_counts
 from pfl_lightning.models import MLP, LogisticRegression
+from pfl_lightning.tasks import Classification
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -49,8 +51,8 @@ def test_a_single_logit_is_that_of_the_second_class_against_the_first():
 
 
 def test_two_classes_with_one_output_follow_the_gradient_of_the_balanced_loss():
-    method = FedRoD(network=LogisticRegression, batch_size=10, lr=0.1, epochs=2, weight_decay=0.0)
-    method.build((4,), 2, 2)
+    method = FedRoD(network=LogisticRegression, local=LocalTraining(batch_size=10, lr=0.1, epochs=2, weight_decay=0.0))
+    method.build((4,), Classification().sized(2), 2)
     examples = holding([0, 1, 1, 1], [1, 1])
     trained, _ = method.local_update(examples, method.received(examples.ids), (0,))
     start = {name: tensor.detach() for name, tensor in method.network.named_parameters()}
@@ -69,8 +71,8 @@ def test_two_classes_with_one_output_follow_the_gradient_of_the_balanced_loss():
 def test_with_as_many_samples_of_each_class_clients_train_what_they_do_in_fedavg():
     examples, trained = holding([0, 1, 2] * 4, [2, 1, 0], [0, 1, 2]), []
     for make in (FedAvg, FedRoD):
-        method = make(network=partial(MLP, hidden=(8, 5)), batch_size=4, lr=0.1, momentum=0.5, epochs=3)
-        method.build((4,), 3, 3)
+        method = make_method(make, network=partial(MLP, hidden=(8, 5)), batch_size=4, lr=0.1, momentum=0.5, epochs=3)
+        method.build((4,), Classification().sized(3), 3)
         trained.append(method.local_update(examples, method.received(examples.ids), (0,))[0].own)
     assert distance(*trained) < 1e-12
 

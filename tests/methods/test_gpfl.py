@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from pfl_lightning.methods import GPFL
 from pfl_lightning.models import MLP
+from pfl_lightning.tasks import Classification
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -73,7 +74,7 @@ def test_a_valve_that_does_nothing_leaves_the_users_network(ragged_data):
 
 def test_embeddings_are_of_both_classes_where_the_network_has_one_output():
     method, examples = GPFL(network=lambda shape, classes: MLP(shape, 1, hidden=(8, 5))), examples_of(classes=2)
-    method.build((1, 16, 16), 2, len(examples))
+    method.build((1, 16, 16), Classification().sized(2), len(examples))
     trained, losses = method.local_update(examples, method.received(examples.ids), (0,))
     assert trained.own["fc3.embeddings"].shape == (len(examples), 2, 5)
     assert losses.isfinite().all()

@@ -5,9 +5,10 @@ from functools import partial
 
 import pytest
 import torch
-from fakes.methods import distance
+from fakes.methods import distance, make_method
 
 from pfl_lightning import load_method
+from pfl_lightning.client import LocalTraining
 from pfl_lightning.data import Arrays
 from pfl_lightning.methods import FedAvg, FedPer, FedRep
 from pfl_lightning.models import HuggingFaceModel, LoRA
@@ -36,7 +37,7 @@ CASES = {
 def test_backends_agree_and_resume_is_exact(make, name, options, hugging_face, ragged_data, fit, tmp_path):
     def run(rounds, folder, backend="auto", ckpt_path=None):
         network = partial(HuggingFaceModel, name=str(hugging_face / name), dropout=False)
-        method = make(network=network, backend=backend, local_optimizer="AdamW", lr=0.01, **options)
+        method = make_method(make, network=network, backend=backend, optimizer="AdamW", lr=0.01, **options)
         fit(method, {"vit": ragged_data, "bert": texts}[name](), rounds, folder, ckpt_path)
         return method
 
@@ -61,7 +62,9 @@ def test_blocks_before_the_first_that_trains_are_computed_once_a_phase(
     def run():
         network, data = partial(HuggingFaceModel, name=str(hugging_face / name), dropout=False), sets[name]()
         adapter, calls = LoRA(2, targets="*layer*.1.*"), []
-        method = FedAvg(network=network, adapter=adapter, epochs=3, batch_size=4, local_optimizer="AdamW", lr=0.01)
+        method = FedAvg(
+            network=network, adapter=adapter, local=LocalTraining(epochs=3, batch_size=4, lr=0.01), optimizer="AdamW"
+        )
         data.setup()
         method.build_for(data)
         blocks = [each for path, each in method.network.named_modules() if re.search(r"\.layers?\.0$", path)]

@@ -3,7 +3,7 @@ from functools import partial
 import pytest
 import torch
 from fakes.loops import cross_entropy, participants, samples_of, trained
-from fakes.methods import built, distance, models_of, weighted_mean
+from fakes.methods import built, distance, make_method, models_of, weighted_mean
 from fakes.quadratics import Quadratics, built_at, network, point
 
 from pfl_lightning.errors import PflError
@@ -40,7 +40,7 @@ def test_four_rounds_of_half_of_the_clients_are_a_plain_loop(aggregator, pool_of
 def test_each_group_ends_at_the_mean_of_its_own_clients(fit):
     data = Quadratics([[0.0], [0.2], [1.0], [1.4]])
     make = partial(IFCA, network=network, lr=0.5, epochs=9, batch_size=9, weight_decay=0.0)
-    method = built_at(make(), data, [0.5])
+    method = built_at(make_method(make), data, [0.5])
     method.server.tree["1.fc.weight"].fill_(0.9)
     fit(method, data, 9, bare=True)
     assert (point(method)[0], method.server.tree["1.fc.weight"].item()) == pytest.approx((0.1, 1.2), abs=1e-3)

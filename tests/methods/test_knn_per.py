@@ -6,9 +6,9 @@ from fakes.loops import samples_of
 from fakes.methods import built
 from fakes.networks import Nested
 
-from pfl_lightning.client import log_probabilities
 from pfl_lightning.methods import KNNPer
 from pfl_lightning.models import MLP, LinearNetwork
+from pfl_lightning.tasks import log_probabilities
 
 pytestmark = pytest.mark.usefixtures("float64")
 

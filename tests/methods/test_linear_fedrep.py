@@ -12,6 +12,7 @@ import pytest
 import torch
 from fakes.cohorts import Identity
 from fakes.methods import distance
+from torch.optim.lr_scheduler import StepLR
 
 from pfl_lightning import load_method
 from pfl_lightning.callbacks import OracleDoubling, StageDoubling
@@ -26,6 +27,7 @@ from pfl_lightning.metrics import principal_angle_distance
 from pfl_lightning.models import MLP, LinearNetwork
 from pfl_lightning.objects import to_settings
 from pfl_lightning.system import Participation
+from pfl_lightning.tasks import Regression
 
 CONFIGS = Path(__file__).parents[2] / "configs/papers/srpfl"
 
@@ -58,7 +60,8 @@ class Distances(pl.Callback):
 class TwoSamples(FederatedDataModule):
     """One client with X = sqrt(2) I, w* = 1 and B* = (cos .5, sin .5), without noise."""
 
-    num_classes, input_shape, regression = 1, (2,), True
+    input_shape = (2,)
+    task = Regression().sized(1)
     usual_partition = NaturalUsers
     representation = np.array([[cos(0.5)], [sin(0.5)]])
 
@@ -110,7 +113,7 @@ def test_second_moment_weighs_clients_equally_whatever_they_hold():
 def test_clients_are_evaluated_by_a_head_that_fits_the_received_representation_and_by_their_own():
     method, data = make(), problem(fresh=False, noise=0.3)
     data.setup()
-    method.build(data.input_shape, data.num_classes, data.num_clients)
+    method.build(data.input_shape, data.task, data.num_clients)
     train = data.make_eval_batch(data.evaluation_order).train
     evaluated = dict(method.evaluate(train, (1,)))
     every = torch.arange(train.longest).expand(len(train), -1)
@@ -123,7 +126,7 @@ def test_clients_are_evaluated_by_a_head_that_fits_the_received_representation_a
 
 def test_clients_of_any_size_solve_for_the_head_and_step_along_the_gradient_at_it(backend):
     method = make(backend=backend, lr=0.3)
-    method.build((5,), 1, 3)
+    method.build((5,), Regression().sized(1), 3)
     inputs, targets, counts = torch.randn(12, 5), torch.randn(12), torch.tensor([6, 4, 2])
     index = torch.stack([torch.arange(6), torch.arange(6, 12), torch.arange(10, 16) % 12])
     ids = torch.tensor([2, 0, 1])
@@ -197,14 +200,14 @@ def test_seeds_and_the_schedule_matter_and_backends_and_chunks_do_not(fit):
     reference = two_rounds(fit, backend="sequential")
     assert distance(reference, two_rounds(fit, backend="sequential")) == 0
     assert distance(reference, two_rounds(fit, seed=1)) > 1e-6
-    assert distance(reference, two_rounds(fit, lr_decay=0.01)) > 1e-3
+    assert distance(reference, two_rounds(fit, lr_schedule=partial(StepLR, step_size=1, gamma=0.01))) > 1e-3
     for backend, chunk_size in (("batched", 5), ("auto", None), ("sequential", 3)):
         assert distance(reference, two_rounds(fit, backend=backend, chunk_size=chunk_size)) < 1e-12
 
 
 def test_clients_that_do_not_take_part_keep_their_heads(fit):
     data, method = problem(participation=Participation(pool_size=3)), make()
-    method.build(data.input_shape, data.num_classes, data.num_clients, data.seed)
+    method.build(data.input_shape, data.task, data.num_clients, data.seed)
     before = method.clients.stack("head.weight").clone()
     fit(method, data, 1, bare=True)
     moved = (before != method.clients.stack("head.weight")).flatten(1).any(1)
@@ -215,7 +218,7 @@ def test_clients_that_do_not_take_part_keep_their_heads(fit):
     ("network", "data", "line"),
     [
         (MLP, problem, "model.network: MLP is not possible with LinearFedRep; allowed: Linear"),
-        (LinearNetwork, Digits, "data: 10 classes are not possible with LinearFedRep; allowed: a regression"),
+        (LinearNetwork, Digits, "data: 10 classes is not possible with LinearFedRep; allowed: one real number"),
         (of_rank(21), problem, "model.network.rank: 21 is not possible; allowed: 1 to 20, the dimension"),
         (of_rank(3), partial(problem, samples=3), "data: 2 training samples on a client; allowed: 3 (model.network"),
     ],

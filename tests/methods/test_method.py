@@ -9,12 +9,13 @@ from fakes.methods import built, distance, normed, stepping
 from torch.optim import SGD
 
 from pfl_lightning import load_method, methods
-from pfl_lightning.client import largest_first
+from pfl_lightning.client import LocalTraining, largest_first
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import DPSGD, IFCA, FedAvg, FedRep, Method, Sparsity
 from pfl_lightning.models import MLP
 from pfl_lightning.seeding import seed_of
 from pfl_lightning.system import Participation
+from pfl_lightning.tasks import Classification
 from pfl_lightning.tree import prefixed
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -67,7 +68,7 @@ def test_each_group_of_the_servers_parameters_has_its_own_rate(train):
 @pytest.mark.parametrize("make", [FedAvg, IFCA])
 def test_a_mean_of_batch_counters_does_not_lose_one_by_rounding(make):
     method = make(network=normed)
-    method.build((5,), 3, 4)
+    method.build((5,), Classification().sized(3), 4)
     mean = {name: tensor.float() for name, tensor in method.network.state_dict().items()}
     mean["norm.num_batches_tracked"] = torch.tensor(10.0).nextafter(torch.tensor(0.0))
     stepping(method).server_update({**mean, **prefixed("models.1", mean), "weights": torch.ones(2)}, None)
@@ -78,17 +79,17 @@ def test_a_mean_of_batch_counters_does_not_lose_one_by_rounding(make):
 def test_every_local_setting_reaches_the_phase(ragged_data):
     same = {"momentum": 0.3, "weight_decay": 0.2, "decay_biases": True, "clip_norm": 7.0}
     method = built(FedAvg, ragged_data(), epochs=20, epoch_steps=3, **same)
-    phase = method.phase("head", method.epochs)
+    phase = method.phase("head")
     assert {name: getattr(phase, name) for name in same} == same
     assert (phase.trainable, phase.steps, phase.epochs, phase.batch_size) == (method.parts["head"], 3, 20, 4)
     assert method.finetuning.steps is None, "fine-tuning passes over all samples"
 
 
 def test_adam_has_no_momentum_also_where_it_is_usual_or_for_fine_tuning(ragged_data):
-    phase = built(FedRep, ragged_data(), local_optimizer="AdamW").finetuning
+    phase = built(FedRep, ragged_data(), optimizer="AdamW").finetuning
     assert (phase.optimizer, built(FedRep, ragged_data()).local_sgd.momentum) == ("AdamW", 0.5)
-    with pytest.raises(PflError, match=r"^model.momentum: 0.5 is not possible with Adam; allowed: 0$"):
-        FedRep(local_optimizer="Adam", momentum=0.5)
+    with pytest.raises(PflError, match=r"^model.local.momentum must be 0 with Adam, got 0.5$"):
+        LocalTraining(optimizer="Adam", momentum=0.5)
 
 
 class FiveHeadEpochs(FedRep):
@@ -100,7 +101,7 @@ class FiveHeadEpochs(FedRep):
 
 
 def test_a_subclass_that_sets_its_parents_argument_can_be_loaded(ragged_data, fit, tmp_path):
-    method = FiveHeadEpochs(twist=3.0, network=partial(MLP, hidden=(8, 5)), lr=0.2)
+    method = FiveHeadEpochs(twist=3.0, network=partial(MLP, hidden=(8, 5)), local=LocalTraining(lr=0.2))
     fit(method, ragged_data(), 1)
     loaded = load_method(tmp_path / "run/checkpoints/last.ckpt", network=partial(MLP, hidden=(8, 5)))
     assert (type(loaded), loaded.head_epochs, loaded.twist, loaded.local_sgd.lr) == (FiveHeadEpochs, 5, 3.0, 0.2)

@@ -5,13 +5,14 @@ from functools import partial
 import pytest
 import torch
 from fakes.loops import cross_entropy, samples_of
-from fakes.methods import Models, built, distance, normed, rows, tensors
+from fakes.methods import Models, built, distance, make_method, normed, rows, tensors
 
 from pfl_lightning import methods
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import MLP, LogisticRegression, start_network
 from pfl_lightning.seeding import seed_of
 from pfl_lightning.system import Participation
+from pfl_lightning.tasks import Classification
 
 EPOCHS, LR, MOMENTUM, DECAY = 4, 0.05, 0.9, 0.01
 
@@ -63,7 +64,7 @@ def test_the_common_body_is_the_servers_or_the_mean_of_the_clients_own(make, exp
 
 def test_statistics_that_stay_with_the_clients_count_with_their_mean():
     method = methods.FedAvg(network=normed, batch_norm="local")
-    method.build((5,), 3, 6)
+    method.build((5,), Classification().sized(3), 6)
     statistics = method.clients.stack("norm.running_mean").normal_()
     body = method.common_body()
     assert torch.equal(body["fc.weight"], method.network.state_dict()["fc.weight"])
@@ -76,7 +77,9 @@ def test_statistics_that_stay_with_the_clients_count_with_their_mean():
 )
 def test_a_new_client_trains_a_new_head_on_the_frozen_body(make, lr, float64, ragged_data, fit):
     network = partial(MLP, hidden=(8, 5))
-    method = make(network=network, lr=lr, lr_decay=0.5, momentum=MOMENTUM, weight_decay=DECAY, batch_size=100)
+    method = make_method(
+        make, network=network, lr=lr, lr_decay=0.5, momentum=MOMENTUM, weight_decay=DECAY, batch_size=100
+    )
     trainer = fit(method, ragged_data(), 2, bare=True)
     body, data = method.common_body(), ragged_data(new_clients=3, new_head_epochs=EPOCHS, seed=5, val_fraction=0.0)
     method.evaluator.measures["finetuned/models"] = evaluated = Models()

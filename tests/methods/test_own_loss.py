@@ -11,14 +11,19 @@ from torch import nn
 from torch.nn import functional as F
 
 from pfl_lightning import load_method
-from pfl_lightning.client import Engine, Loss, Phase, loss_of_samples, sample_losses, try_loss
+from pfl_lightning.client import Engine, LocalTraining, Phase
 from pfl_lightning.data import LinearRepresentation
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import DeltaFL, DisPFL, FedAvg, FedMac, FedRep, FedRoD, Method, PerFedAvg
 from pfl_lightning.models import MLP, ConvNet, LinearNetwork
+from pfl_lightning.tasks import Classification, Regression, try_loss
+from pfl_lightning.tasks.own_loss import loss_of_samples
 from pfl_lightning.tree import Params
 
 pytestmark = pytest.mark.usefixtures("float64")
+
+
+usual = Classification().usual_losses
 
 
 def focal(outputs, targets):
@@ -43,13 +48,15 @@ def reported(method):
 
 @pytest.mark.parametrize("make", METHODS.values(), ids=METHODS)
 def test_the_standard_loss_given_as_ones_own_is_the_standard_loss(make, train):
-    standard, same = (train(make, 2, loss=loss) for loss in (None, sample_losses))
+    standard, same = (train(make, 2, task=Classification(loss)) for loss in (None, usual))
     assert distance(standard, same) < 1e-12
     assert reported(standard) == pytest.approx(reported(same), rel=1e-12)
 
 
 def test_a_loss_with_the_same_slope_everywhere_trains_like_any_other(train):
-    one, other = (train(FedAvg, 1, backend=backend, loss=sum_of_outputs) for backend in ("sequential", "batched"))
+    one, other = (
+        train(FedAvg, 1, backend=backend, task=Classification(sum_of_outputs)) for backend in ("sequential", "batched")
+    )
     assert distance(one, other) < 1e-12
 
 
@@ -67,7 +74,7 @@ def test_label_smoothing_is_that_of_a_plain_loop(network):
     phase = Phase(frozenset(model.state_dict()), epochs=3, batch_size=12, lr=0.1, momentum=0.5)
     trained = {}
     for backend in ("sequential", "batched"):
-        engine = Engine(model, backend, loss=Loss(loss_of_samples(loss)))
+        engine = Engine(model, backend, task=Classification(loss))
         trained[backend], losses = engine.train(examples, params, phase, (1, "train", 0, "all"))
     inputs, targets = examples.gather(examples.positions), examples.targets(examples.positions)
     for client in range(2):
@@ -85,7 +92,7 @@ def test_label_smoothing_is_that_of_a_plain_loop(network):
 def test_the_loss_in_scores_is_ones_own_without_the_padding():
     examples, model = examples_of(), MLP((1, 16, 16), 3, hidden=(4,))
     params = Params(model.state_dict(), {})
-    _, found = Engine(model, loss=Loss(focal)).score(examples, params)
+    found = Engine(model, task=Classification(focal)).sums(examples, params)["loss"]
     for client in range(len(examples)):
         inputs, targets = samples_of(examples.rows(client, client + 1))
         assert found[client].item() == pytest.approx(focal(model(inputs), targets).sum().item(), rel=1e-12)
@@ -103,24 +110,27 @@ def test_a_method_may_have_a_loss_which_the_users_own_goes_into(train):
     def whole(outputs, targets):
         return focal(outputs, targets) + 0.5 * outputs.softmax(-1).square().sum(-1)
 
-    assert distance(train(Smoothed, 2, loss=focal), train(FedAvg, 2, loss=whole)) < 1e-12
+    assert (
+        distance(train(Smoothed, 2, task=Classification(focal)), train(FedAvg, 2, task=Classification(whole))) < 1e-12
+    )
 
 
 def test_weights_of_classes_travel_with_the_checkpoint_but_the_loss_must_be_given_again(ragged_data, fit, tmp_path):
     loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0]))
-    method = built(FedAvg, ragged_data(), loss=loss)
+    method = built(FedAvg, ragged_data(), task=Classification(loss))
     fit(method, ragged_data(), 1)
     path = tmp_path / "run/checkpoints/last.ckpt"
-    loaded = load_method(path, network=method.make_network, loss=nn.CrossEntropyLoss(weight=torch.ones(3)))
+    task = Classification(nn.CrossEntropyLoss(weight=torch.ones(3)))
+    loaded = load_method(path, network=method.make_network, task=task)
     assert distance(method, loaded) == 0
-    with pytest.raises(PflError, match=r"^model\.loss is from Python and not in the checkpoint"):
+    with pytest.raises(PflError, match=r"^model\.task\.loss is from Python and not in the checkpoint"):
         load_method(path, network=method.make_network)
     assert loss.reduction == "mean", "the user's object is the user's"
 
 
 def test_a_loss_of_numbers_takes_a_regression(fit):
     loss = nn.HuberLoss()
-    method = FedAvg(network=partial(LinearNetwork, rank=2), loss=loss, lr=0.05)
+    method = FedAvg(network=partial(LinearNetwork, rank=2), task=Regression(loss), local=LocalTraining(lr=0.05))
     fit(method, LinearRepresentation(num_clients=4, samples=8), 1, bare=True)
     outputs, targets = torch.randn(5, 1), torch.randn(5)
     expected = type(loss)(reduction="none")(outputs[:, 0], targets)
@@ -129,7 +139,7 @@ def test_a_loss_of_numbers_takes_a_regression(fit):
 
 def test_a_logistic_loss_of_torch_takes_two_classes():
     outputs, labels = torch.randn(6, 1), torch.tensor([0, 1, 1, 0, 1, 0])
-    assert torch.allclose(loss_of_samples(nn.BCEWithLogitsLoss())(outputs, labels), sample_losses(outputs, labels))
+    assert torch.allclose(loss_of_samples(nn.BCEWithLogitsLoss())(outputs, labels), usual(outputs, labels))
 
 
 class Learned(nn.Module):
@@ -160,12 +170,12 @@ def test_what_is_no_loss_of_samples_is_refused_in_a_line(loss, line):
     with pytest.raises(PflError) as refused:
         try_loss(loss_of_samples(loss), "mine", outputs, targets)
     assert line in str(refused.value)
-    assert str(refused.value).startswith("model.loss")
+    assert str(refused.value).startswith("model.task.loss")
 
 
 def test_a_loss_may_choose_by_its_values(train):
     def branching(outputs, targets):
-        losses = sample_losses(outputs, targets)
+        losses = usual(outputs, targets)
         return losses if bool((losses >= 0).all()) else 2 * losses
 
-    assert distance(train(FedAvg, 1, loss=branching, backend="batched"), train(FedAvg, 1)) < 1e-12
+    assert distance(train(FedAvg, 1, task=Classification(branching), backend="batched"), train(FedAvg, 1)) < 1e-12

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from fakes.methods import built, distance
+from fakes.methods import built, distance, make_method
 from fakes.networks import (
     Evaluating,
     Masked,
@@ -24,6 +24,7 @@ from fakes.networks import (
 from torch import nn
 
 from pfl_lightning import load_method
+from pfl_lightning.client import LocalTraining
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import (
     APPLE,
@@ -71,7 +72,7 @@ def test_resume_is_exact_with_dropout_and_batch_norm_inside_of_a_module(make, ba
 
     def made():
         torch.rand(next(draws))  # torch's own generator must not matter
-        return make(network=Normed, batch_size=4, batch_norm=batch_norm)
+        return make_method(make, network=Normed, batch_size=4, batch_norm=batch_norm)
 
     straight, method, last = resumed(made, partial(pool_of, 3))
     assert distance(straight, method) == 0
@@ -227,7 +228,7 @@ def test_outputs_that_depend_on_other_samples_are_refused(ragged_data):
 
 
 def test_clients_that_never_train_have_no_statistics_of_their_own(ragged_data, fit):
-    method = FedAvg(network=Normed, batch_size=4, batch_norm="local", eval_epochs=0)
+    method = FedAvg(network=Normed, local=LocalTraining(batch_size=4), batch_norm="local", eval_epochs=0)
     with pytest.raises(PflError, match=r"^data\.test_clients: 0\.5 is not possible with model\.batch_norm: local"):
         fit(method, ragged_data(test_clients=0.5), 1)
 

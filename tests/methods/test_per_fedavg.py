@@ -2,7 +2,7 @@ from functools import partial
 
 import pytest
 from fakes.loops import batches, cross_entropy, participants
-from fakes.methods import assert_weighted_mean, built, distance, tensors
+from fakes.methods import assert_weighted_mean, built, distance, make_method, tensors
 from fakes.quadratics import Quadratics, built_at, network, point
 from torch.func import grad
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize(("make", "after"), [(PerFedAvg, 0.24), (HFMAML, 0.192)])
 def test_a_step_on_a_quadratic_has_its_closed_form(make, after, fit):
     data = Quadratics([[3.0]], curvature=2.0)
-    method = make(network=network, batch_size=1, inner_lr=0.1, lr=0.05)
+    method = make_method(make, network=network, batch_size=1, inner_lr=0.1, lr=0.05)
     fit(built_at(method, data, [0.0]), data, 1, bare=True)
     assert point(method) == pytest.approx([after], abs=1e-10)
 

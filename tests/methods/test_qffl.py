@@ -7,6 +7,7 @@ from fakes.methods import built, distance, tensors
 from fakes.quadratics import Quadratics, built_at, network, point
 from torch.optim.lr_scheduler import LambdaLR
 
+from pfl_lightning.client import LocalTraining
 from pfl_lightning.methods import QFFL
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -37,6 +38,8 @@ def test_a_round_without_a_rate_leaves_the_model_as_it_was(train):
 
 def test_a_client_whose_loss_is_0_does_no_harm(fit):
     data = Quadratics([[0.2], [1.0]])
-    method = built_at(QFFL(q=0.5, batch_size=9, lr=0.1, network=network, weight_decay=0.0), data, [0.2])
+    method = built_at(
+        QFFL(q=0.5, local=LocalTraining(batch_size=9, lr=0.1, weight_decay=0.0), network=network), data, [0.2]
+    )
     fit(method, data, 1, bare=True)
     assert 0.2 < point(method)[0] < 1

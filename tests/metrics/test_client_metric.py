@@ -18,6 +18,7 @@ from torchmetrics.classification import (
 from torchmetrics.utilities.prints import rank_zero_only
 
 from pfl_lightning.metrics import ClientMetric, build_metric, metric_name
+from pfl_lightning.tasks import Classification, Regression
 
 
 def draws(classes, samples=40, seed=0):
@@ -28,7 +29,8 @@ def draws(classes, samples=40, seed=0):
 
 
 def measured(make, outputs, targets, classes):
-    return float(ClientMetric(1, build_metric(make, classes), "one").measure(outputs, targets))
+    task = (Regression if targets.is_floating_point() else Classification)().sized(classes)
+    return float(ClientMetric(1, build_metric(make, classes), "one", task).measure(outputs, targets))
 
 
 def test_the_area_under_the_curve_is_that_of_scikit_learn():
@@ -80,7 +82,7 @@ def test_a_client_of_one_class_has_no_area_in_a_process_where_torchmetrics_does_
 
 
 def test_clients_without_a_value_are_left_out_and_counted():
-    metric = ClientMetric(5, BinaryAUROC(), "auroc")
+    metric = ClientMetric(5, BinaryAUROC(), "auroc", Classification().sized(2))
     metric.update(torch.tensor([4, 0]), torch.tensor([3, 9]), torch.tensor([0.5, float("nan")]))
     metric.update(torch.tensor([2]), torch.tensor([1]), torch.tensor([1.0]))
     found = {name: value.item() for name, value in metric.compute().items()}
@@ -100,4 +102,4 @@ def test_clients_without_a_value_are_left_out_and_counted():
 )
 def test_a_metric_has_a_short_name_and_a_better_side(metric, name, higher):
     assert metric_name(metric) == name
-    assert ClientMetric(1, metric, name).score_kind.higher_is_better == higher
+    assert ClientMetric(1, metric, name, Classification().sized(3)).score_kind.higher_is_better == higher

@@ -2,16 +2,19 @@ import pytest
 import torch
 
 from pfl_lightning.metrics import ClientScore
-from pfl_lightning.score_kind import ACCURACY, LOSS
+from pfl_lightning.score_kind import LOSS
+from pfl_lightning.tasks import Classification
 
 # client, samples, correct, sum of losses
+TASK = Classification().sized(3)
 RESULTS = [(4, 10, 5, 20.0), (0, 4, 4, 2.0), (2, 6, 3, 3.0), (4, 10, 10, 10.0)]
 
 
-def filled(*batches):
-    metric = ClientScore(6, ACCURACY)
+def filled(*batches, **options):
+    metric = ClientScore(6, TASK, **options)
     for batch in batches:
-        metric.update(*map(torch.tensor, zip(*batch, strict=True)))
+        ids, samples, correct, losses = map(torch.tensor, zip(*batch, strict=True))
+        metric.update(ids, samples, {"correct": correct, "loss": losses})
     return metric
 
 
@@ -22,7 +25,8 @@ def test_results_add_up_in_any_batches(batches):
     # client 4: 15 of 20 correct, loss 30 / 20; clients 1, 3 and 5 have no samples
     metric = filled(*batches)
     scores = metric.scores()
-    assert [column.tolist() for column in scores] == [[0, 2, 4], [4, 6, 20], [4, 3, 15], [0.5, 0.5, 1.5]]
+    columns = [("client", [0, 2, 4]), ("samples", [4, 6, 20]), ("correct", [4, 3, 15]), ("loss", [0.5, 0.5, 1.5])]
+    assert [(name, column.tolist()) for name, column in metric.columns(scores).items()] == columns
     assert metric.values(scores).tolist() == [1.0, 0.5, 0.75]
 
 
@@ -40,16 +44,15 @@ def test_update_without_samples_leaves_no_clients():
 
 
 def test_losses_of_any_float_type_are_accepted():
-    metric = ClientScore(2, ACCURACY)
+    metric = ClientScore(2, TASK)
     for dtype in (torch.float64, torch.bfloat16):
-        metric.update(torch.tensor([1]), torch.tensor([2]), torch.tensor([1]), torch.tensor([3.0], dtype=dtype))
-    assert metric.scores().loss.tolist() == [1.5]
+        sums = {"correct": torch.tensor([1]), "loss": torch.tensor([3.0], dtype=dtype)}
+        metric.update(torch.tensor([1]), torch.tensor([2]), sums)
+    assert metric.columns(metric.scores())["loss"].tolist() == [1.5]
 
 
 def test_the_worst_loss_is_the_largest():
     # losses 1/2, 1/2 and 3/2 of 4, 6 and 20 samples
-    metric = ClientScore(6, LOSS)
-    metric.update(*map(torch.tensor, zip(*RESULTS, strict=True)))
-    summary = {name: value.item() for name, value in metric.compute().items()}
+    summary = {name: value.item() for name, value in filled(RESULTS, score_kind=LOSS).compute().items()}
     expected = {"mean": 2.5 / 3, "weighted_mean": 35 / 30, "std": (2 / 9) ** 0.5, "worst": 1.5}
     assert summary == pytest.approx(expected)

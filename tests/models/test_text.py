@@ -119,7 +119,7 @@ def test_the_engines_backends_agree(name, moves, own):
     update = distance(expected.own, params.tree)
     assert update > 1e-3
     assert distance(expected.own, models.own) < 1e-10 * update
-    torch.testing.assert_close(batched.score(examples, expected), sequential.score(examples, expected))
+    torch.testing.assert_close(batched.sums(examples, expected), sequential.sums(examples, expected))
 
 
 def test_auto_batches_recurrent_clients():

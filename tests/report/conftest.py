@@ -32,7 +32,10 @@ def write_run(tmp_path):
         folder.mkdir()
         settings = {
             "seed_everything": seed,
-            "model": {"class_path": f"pfl_lightning.methods.{method}", "init_args": {"lr": 0.1, **(model or {})}},
+            "model": {
+                "class_path": f"pfl_lightning.methods.{method}",
+                "init_args": {"local": {"lr": 0.1}, **(model or {})},
+            },
             "data": {"class_path": "Digits", "init_args": {"num_clients": 20, "participation": None, **(data or {})}},
             "trainer": {"max_steps": 30, "callbacks": list(callbacks), **(trainer or {})},
         }

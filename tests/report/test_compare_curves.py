@@ -101,7 +101,7 @@ def test_curves_of_one_name_are_told_apart_by_the_settings_that_differ(write_run
     other = {"class_path": "my.Net", "init_args": {"width": 3}}
     runs = [
         write_run("one", ONE, model={"network": small}),
-        write_run("two", ONE, model={"network": other, "lr": 0.2}),
+        write_run("two", ONE, model={"network": other, "local": {"lr": 0.2}}),
         write_run("three", ONE, "Local"),
     ]
     labels = [curve.label for curve in curves(*runs)]

@@ -118,7 +118,7 @@ def test_a_score_that_the_start_model_has_takes_no_time_and_has_no_ratio(raced):
 def test_a_ratio_needs_the_same_settings_apart_from_doubling_and_length(write_run, doubling):
     rising = {"stored": [[0.1], [0.6]]}
     quick = write_run("quick", rising, compute=[0, 2], callbacks=[doubling], trainer={"max_steps": 99})
-    for name, model, ratio in (("same", {}, 0.5), ("other", {"lr": 0.7}, None)):
+    for name, model, ratio in (("same", {}, 0.5), ("other", {"local": {"lr": 0.7}}, None)):
         plain = write_run(name, rising, compute=[0, 4], model=model)
         row = time_table(curves(plain, quick), [0.6], [0]).rows[1]
         assert row["method"] == "FedRep-SRPFL"

@@ -68,7 +68,7 @@ def test_the_settings_are_flat_and_without_what_does_not_make_a_curve(write_run,
     folder = write_run("run", {"stored": [[1]]}, callbacks=[doubling], data=data, trainer={"default_root_dir": "x"})
     assert read_run(folder).settings == {
         "model": "pfl_lightning.methods.FedRep",
-        "model.lr": 0.1,
+        "model.local.lr": 0.1,
         "data": "Digits",
         "data.num_clients": 20,
         "data.speeds": "UniformTime",

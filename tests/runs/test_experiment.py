@@ -21,6 +21,7 @@ from torchmetrics.classification import MulticlassF1Score
 from pfl_lightning import Experiment, Run, clients, load_method, results
 from pfl_lightning.callbacks import ClientMetrics, StageDoubling
 from pfl_lightning.cli import main
+from pfl_lightning.client import LocalTraining
 from pfl_lightning.data import Arrays, Digits, Dirichlet
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg, FedRep
@@ -29,7 +30,7 @@ from pfl_lightning.server import DPAggregator
 from pfl_lightning.system import Participation
 
 WORDS = [
-    *("--model=FedRep", "--model.lr=0.05", "--model.network=MLP", "--model.network.hidden=[8]"),
+    *("--model=FedRep", "--model.local.lr=0.05", "--model.network=MLP", "--model.network.hidden=[8]"),
     *("--data=Digits", "--data.num_clients=5", "--data.partition=Dirichlet", "--data.partition.alpha=0.5"),
     *("--data.participation.pool_size=4", "--trainer.callbacks=StageDoubling", "--trainer.callbacks.n0=2"),
     *("--trainer.callbacks.rounds_per_stage=2", "--trainer.val_check_interval=2", "--seed_everything=3"),
@@ -43,7 +44,7 @@ pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 def experiment(rounds: int, folder: str = "python", **options) -> Experiment:
     data = Digits(num_clients=5, partition=Dirichlet(0.5), participation=Participation(4))
     doubling = [StageDoubling(n0=2, rounds_per_stage=2)]
-    method = FedRep(lr=0.05, network=partial(MLP, hidden=(8,)))
+    method = FedRep(local=LocalTraining(lr=0.05), network=partial(MLP, hidden=(8,)))
     usual = {"seed": 3, "callbacks": doubling, "folder": folder, "val_check_interval": 2}
     return Experiment(method, data, rounds, **{**usual, **options})
 
@@ -119,14 +120,16 @@ def test_a_run_that_early_stopping_has_ended_is_made_again_alike_and_goes_on_wit
 @pytest.mark.slow
 def test_results_are_those_of_the_tables_with_what_varies_as_a_column():
     run = small().fit()
-    other = Experiment(FedAvg(network=partial(MLP, hidden=[4]), lr=0.5), Digits(num_clients=4), rounds=1).fit()
+    other = Experiment(
+        FedAvg(network=partial(MLP, hidden=[4]), local=LocalTraining(lr=0.5)), Digits(num_clients=4), rounds=1
+    ).fit()
     table = results([run.folder, other.folder])
-    assert set(table.columns[:5]) == {"run", "method", "data", "seed", "model.lr"}
+    assert set(table.columns[:5]) == {"run", "method", "data", "seed", "model.local.lr"}
     assert len(table) == 2 * 2 * 2 * 2  # runs x evaluations x splits x models
     raw = pd.read_csv(other.folder / "metrics.csv").set_index("round")
     picked = table.query("run == @other.folder.__str__() and split == 'test' and model == 'global'").set_index("round")
     assert picked["p10"].to_dict() == raw["test/global/accuracy/p10"].to_dict()
-    assert set(picked["model.lr"]) == {0.5}
+    assert set(picked["model.local.lr"]) == {0.5}
     each = clients(run.folder).query("round == 1 and split == 'test'").groupby("model")["accuracy"].mean()
     means = run.results().query("round == 1 and split == 'test'").set_index("model")["mean"]
     assert each.to_dict() == pytest.approx(means.to_dict())

@@ -13,7 +13,7 @@ SETTINGS = {
     "seed_everything": 1,
     "model": {
         "class_path": "FedRep",
-        "init_args": {"lr": 0.1, "epochs": 1, "server_optimizer": {"init_args": {"lr": 1.0}}},
+        "init_args": {"local": {"lr": 0.1, "epochs": 1}, "server_optimizer": {"init_args": {"lr": 1.0}}},
     },
     "data": {"class_path": "Digits", "init_args": {"root": "data", "num_clients": 20}},
     "checkpoint": {},
@@ -48,7 +48,7 @@ def changes(settings, before=SETTINGS):
 @pytest.mark.parametrize(
     ("path", "before", "now"),
     [
-        (("model", "init_args", "lr"), 0.1, 0.2),
+        (("model", "init_args", "local", "lr"), 0.1, 0.2),
         (("model", "init_args", "head_lr"), None, 0.2),
         (("model", "init_args", "server_optimizer", "init_args", "lr"), 1.0, 0.5),
         (("data", "init_args", "root"), "data", "elsewhere"),
@@ -73,7 +73,7 @@ def test_lengths_and_what_is_logged_change_without_a_word(path):
     [
         (("seed_everything",), 2, "seed_everything: 1 in the checkpoint, 2 now"),
         (("model", "class_path"), "FedAvg", "model: FedRep in the checkpoint, FedAvg now"),
-        (("model", "init_args", "epochs"), 3, "model.epochs: 1 in the checkpoint, 3 now"),
+        (("model", "init_args", "local", "epochs"), 3, "model.local.epochs: 1 in the checkpoint, 3 now"),
         (("data", "init_args", "num_clients"), 10, "data.num_clients: 20 in the checkpoint, 10 now"),
         (("model", "init_args", "color"), 1, "model.color: None in the checkpoint, 1 now"),
         (("model", "init_args", "xlr"), 1, "model.xlr: None in the checkpoint, 1 now"),

@@ -192,7 +192,7 @@ def test_a_value_beyond_the_limit_is_refused_in_one_line(value, found):
     assert str(error.value).startswith(
         f"model.aggregator.limit: 100 is not possible with an upload of {found}; allowed: "
     )
-    assert "a smaller model.lr if the run diverges" in str(error.value)
+    assert "a smaller model.local.lr if the run diverges" in str(error.value)
     assert "\n" not in str(error.value)
 
 

@@ -63,7 +63,7 @@ def test_settings_in_place_of_a_file_are_left_alone(settings):
 
 
 def test_the_words_around_a_name_are_left_alone():
-    words = ["fit", "-c", "quickstart", "--config=methods/fedavg", "--model.lr", "0.1", "--data", "Digits"]
+    words = ["fit", "-c", "quickstart", "--config=methods/fedavg", "--model.local.lr", "0.1", "--data", "Digits"]
     path, method = ROOT / "configs/quickstart.yaml", ROOT / "configs/methods/fedavg.yaml"
     assert list(with_config_files(words)) == ["fit", "-c", str(path), f"--config={method}", *words[4:]]
     assert list(with_config_files(["fit", "--config"])) == ["fit", "--config"]
@@ -88,9 +88,9 @@ def test_what_is_like_no_name_gets_examples_that_exist():
 
 
 def test_names_compose_as_files_do(capsys):
-    settings = printed(capsys, "--config", "data/cifar10", "--config=methods/fedrep-srpfl", "--model.lr=0.5")
+    settings = printed(capsys, "--config", "data/cifar10", "--config=methods/fedrep-srpfl", "--model.local.lr=0.5")
     files = [f"--config={ROOT}/configs/{name}.yaml" for name in ("data/cifar10", "methods/fedrep-srpfl")]
-    assert settings == printed(capsys, *files, "--model.lr=0.5")
+    assert settings == printed(capsys, *files, "--model.local.lr=0.5")
     assert settings["model"]["class_path"].endswith("FedRep")
 
 
@@ -113,8 +113,8 @@ def test_sweeps_take_names_for_methods_data_and_themselves(monkeypatch):
 
 
 def test_python_takes_names_too():
-    for option in ("--model.lr=0.3", "--lr=0.3"):
-        assert Experiment.from_settings("quickstart", option).settings["model"]["init_args"]["lr"] == 0.3
+    for option in ("--model.local.lr=0.3", "--lr=0.3"):
+        assert Experiment.from_settings("quickstart", option).settings["model"]["init_args"]["local"]["lr"] == 0.3
     with pytest.raises(PflError, match=r"^config: quikstart is not possible; .* such as quickstart$"):
         Experiment.from_settings("quikstart")
 

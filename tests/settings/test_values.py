@@ -3,18 +3,21 @@ import pytest
 from pfl_lightning.settings.values import class_name, flat, named_callbacks, shown_class
 
 STAGES = "pfl_lightning.callbacks.StageDoubling"
-FEDREP = {"class_path": "pfl_lightning.methods.FedRep", "init_args": {"lr": 0.1, "network": {"class_path": "my.Net"}}}
+FEDREP = {
+    "class_path": "pfl_lightning.methods.FedRep",
+    "init_args": {"local": {"lr": 0.1}, "network": {"class_path": "my.Net"}},
+}
 
 
 def test_leaves_have_the_keys_of_the_command_line():
-    settings = {"model": {"lr": 0.1, "network": {"hidden": [1, 2]}}, "seed": 3, "nothing": {}}
-    assert dict(flat(settings)) == {"model.lr": 0.1, "model.network.hidden": [1, 2], "seed": 3}
+    settings = {"model": {"local": {"lr": 0.1}, "network": {"hidden": [1, 2]}}, "seed": 3, "nothing": {}}
+    assert dict(flat(settings)) == {"model.local.lr": 0.1, "model.network.hidden": [1, 2], "seed": 3}
     assert dict(flat(5, "seed")) == {"seed": 5}
 
 
 def test_a_class_has_its_path_under_its_own_key_and_its_options_below():
     settings = dict(flat({"model": FEDREP}))
-    assert settings == {"model": "pfl_lightning.methods.FedRep", "model.lr": 0.1, "model.network": "my.Net"}
+    assert settings == {"model": "pfl_lightning.methods.FedRep", "model.local.lr": 0.1, "model.network": "my.Net"}
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import pytest
 import torch
 import tune
 from benchmarks.device import forget_peak, peak_mebibytes
+from fakes.methods import make_method
 from torch import nn
 from tune import Choice, Rounds, Trial, tune_command
 
@@ -28,7 +29,8 @@ def rounds():
 
     def make(kind, **settings):
         def method(choice):
-            taken.append(kind(lr=0.1, backend=choice.backend, chunk_size=choice.chunk_size, **settings))
+            options = {"backend": choice.backend, "chunk_size": choice.chunk_size, **settings}
+            taken.append(make_method(kind, lr=0.1, **options))
             return taken[-1]
 
         data, taken = Digits(num_clients=4, val_fraction=0.0), []

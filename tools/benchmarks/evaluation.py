@@ -33,7 +33,8 @@ class OurScores(training.Ours):
         examples = self.data.make_round(0).examples
 
         def work(_: int, chunk: Examples) -> Scores:
-            return method.engine.score(chunk, method.received(chunk.ids))
+            sums = method.engine.sums(chunk, method.received(chunk.ids))
+            return sums["correct"], sums["loss"]
 
         order = examples.ids.argsort()
         correct, losses = (torch.cat(parts)[order] for parts in zip(*method.cohort.map(work, examples), strict=True))

@@ -1,6 +1,7 @@
 """Communication rounds: ours with each backend, beside the loop over clients that everyone writes."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from typing import get_args
 
@@ -12,8 +13,9 @@ from benchmarks.device import CPU
 from benchmarks.timing import Contest, default_float
 from benchmarks.workloads import RandomClients, Workload
 from pfl_lightning import methods
-from pfl_lightning.client import BackendName
+from pfl_lightning.client import BackendName, LocalTraining
 from pfl_lightning.methods import Method
+from pfl_lightning.tasks import Classification
 
 State = tuple[Tensor, Tensor]  # all numbers that are shared, and all that clients keep
 
@@ -95,9 +97,12 @@ def method_of(workload: Workload, backend: BackendName) -> Method:
         PflError: If the backend cannot run the network.
     """
     make = getattr(methods, workload.method)
-    method: Method = make(network=workload.network, backend=backend, **workload.options)
-    shape = workload.input_shape
-    method.build(shape, workload.classes, len(workload.counts()), input_kind=workload.input_kind)
+    names = {field.name for field in fields(LocalTraining)}
+    local = LocalTraining(**{name: value for name, value in workload.options.items() if name in names})
+    options = {name: value for name, value in workload.options.items() if name not in names}
+    method: Method = make(network=workload.network, backend=backend, local=local, **options)
+    task = Classification().sized(workload.classes)
+    method.build(workload.input_shape, task, len(workload.counts()), input_kind=workload.input_kind)
     return method
 
 

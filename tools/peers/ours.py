@@ -7,7 +7,7 @@ from benchmarks.training import without_trainer
 
 from peers.plain_torch import TorchProgram
 from peers.work import Work, run
-from pfl_lightning.client import Samples
+from pfl_lightning.client import LocalTraining, Samples
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.data.labelled import LabelledData
@@ -61,13 +61,10 @@ class Ours(TorchProgram):
         self.data = FileClients(work)
         self.method = FedAvg(
             partial(MLP, hidden=work.widths[1:-1]),
-            batch_size=work.batch_size,
-            lr=work.lr,
-            momentum=work.momentum,
-            weight_decay=0.0,
+            local=LocalTraining(batch_size=work.batch_size, lr=work.lr, momentum=work.momentum, weight_decay=0.0),
         )
         first = {name: torch.from_numpy(array) for name, array in work.weights.items()}
-        self.method.build(self.data.input_shape, self.data.num_classes, self.data.num_clients, pretrained=first)
+        self.method.build(self.data.input_shape, self.data.task, self.data.num_clients, pretrained=first)
         without_trainer(self.method)
         self.model = self.method.network
 

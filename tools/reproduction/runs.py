@@ -30,7 +30,7 @@ class Sweep(NamedTuple):
 
     Attributes:
         methods: Names of their files in ``configs/methods``.
-        vary: Values of settings by their keys, such as ``model.lr``; all combinations run.
+        vary: Values of settings by their keys, such as ``model.local.lr``; all combinations run.
         options: More options of ``pfl fit``.
         folder: Folder of these runs in that of all.
     """
@@ -59,7 +59,7 @@ class Sweep(NamedTuple):
 
     @property
     def varied(self) -> list[str]:
-        """What varies, as ``pfl sweep`` is told: ``model.lr=0.1,0.03``."""
+        """What varies, as ``pfl sweep`` is told: ``model.local.lr=0.1,0.03``."""
         return [f"{key}={','.join(map(str, values))}" for key, values in self.vary.items()]
 
 

@@ -100,14 +100,14 @@ class DualLayer(LinearLayer):
         self.steps = 0
         self.before = [in_order(output, epoch.order) for output in outputs]
         self.gram_now = in_order(in_order(self.gram, epoch.order).mT, epoch.order)
-        self.grads = self.rows.new_zeros(*epoch.targets.shape, self.rows.shape[1])
+        self.grads = self.rows.new_zeros(*epoch.present.shape, self.rows.shape[1])
 
     def _begin(self, epoch: Epoch) -> None:
         """Start the phase: the weight is W0, the velocity zero, the anchor W0, and what stays K."""
         self.inputs = epoch.inputs.flatten(2)
         self.gram = self.inputs @ self.inputs.mT
         self.first_outputs = [self.inputs @ weight.mT for weight in (self.start, self.still) if weight is not None]
-        self.recursion = Recursion(self.phase, epoch.targets.shape[1], self.tie, self.rows)
+        self.recursion = Recursion(self.phase, epoch.present.shape[1], self.tie, self.rows)
         ones = self.rows.new_ones(len(self.rows), 1, 1)
         self.states = [Combination(part * ones, 0 * ones, None) for part in self.recursion.start]
         if self.still is not None:

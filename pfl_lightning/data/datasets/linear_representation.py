@@ -15,6 +15,7 @@ from pfl_lightning.data.rounds import Round
 from pfl_lightning.data.transforms import Numbers
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import numpy_generator
+from pfl_lightning.tasks import Regression, Task
 
 Array = NDArray[np.float64]
 
@@ -49,8 +50,6 @@ class LinearRepresentation(FederatedDataModule):
         PflError: If the rank is larger than the dimension, or ``fresh`` is used with clients that are not users.
     """
 
-    num_classes = 1
-    regression = True
     usual_partition = NaturalUsers
 
     def __init__(
@@ -86,6 +85,11 @@ class LinearRepresentation(FederatedDataModule):
         users = torch.arange(len(self.heads)).repeat_interleave(self.samples)
         dtype = torch.get_default_dtype()
         return LabelledData(_pooled(inputs, dtype), _pooled(targets, dtype), users), None
+
+    @property
+    def task(self) -> Task:
+        """One real number for each sample."""
+        return Regression().sized(1)
 
     def transform(self) -> Numbers:
         """The inputs, unchanged."""

@@ -14,6 +14,7 @@ from pfl_lightning.data.partitions.dirichlet import Dirichlet
 from pfl_lightning.data.partitions.partition import Partition, Parts
 from pfl_lightning.data.partitions.users import NaturalUsers
 from pfl_lightning.errors import PflError, one_line
+from pfl_lightning.tasks import Regression, Task
 
 
 class OwnData(FederatedDataModule):
@@ -84,8 +85,7 @@ class OwnData(FederatedDataModule):
             inputs, self.input_kind, self._transform = encode_inputs(raw, self.standardize)
             targets, self.class_names = encode_targets([split.targets for split in splits], splits[0].class_names)
             clients, self._names = encode_clients([split.clients for split in splits])
-            self.regression = not self.class_names
-            self.num_classes = len(self.class_names) or 1
+            self.num_classes = len(self.class_names)
             data = [*map(LabelledData, inputs, targets, clients)]
             for split in data:
                 split.check_lengths()
@@ -100,6 +100,11 @@ class OwnData(FederatedDataModule):
             self._choose_clients(train, test)
         return train, test
 
+    @property
+    def task(self) -> Task:
+        """Classes, or real numbers; after ``load``."""
+        return super().task if self.num_classes else Regression().sized(1)
+
     def transform(self) -> Transform:
         """Standardise pixels, or leave the numbers as they were read."""
         return self._transform
@@ -108,7 +113,7 @@ class OwnData(FederatedDataModule):
         """Assign samples to clients and splits; see ``FederatedDataModule``."""
         run, parts = super().assign(samples, official)
         if isinstance(self.partition, NaturalUsers):
-            users = samples.labels().users
+            users = samples.labels(self.task).users
             assert users is not None, "NaturalUsers refuses other samples"
             samples_of = [np.concatenate(splits) for splits in zip(*parts.values(), strict=True)]
             self.client_names = tuple(self._names[users[indices[0]]] for indices in samples_of)
@@ -125,7 +130,7 @@ class OwnData(FederatedDataModule):
         if self._takes_default_partition:
             self.partition = NaturalUsers()
         if self._takes_all_clients and isinstance(self.partition, NaturalUsers):
-            labels = train.join(test).labels()
+            labels = train.join(test).labels(self.task)
             official = None if test is None else len(train.targets)
             splits = [labels.take(split) for split in self.held_out.split(len(labels.classes), official)]
             users = self.partition.eligible(splits)

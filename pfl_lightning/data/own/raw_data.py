@@ -9,12 +9,12 @@ from jsonargparse.typing import register_type
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pfl_lightning.data.labelled import check_values
 from pfl_lightning.data.transforms import ImageTransform, Numbers, Tokens
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import InputKind
 from pfl_lightning.models.hugging_face import loading
 from pfl_lightning.objects import FROM_PYTHON
+from pfl_lightning.tasks import check_values
 
 Array = NDArray[Any]
 KEY = "data.tokenizer"

@@ -58,7 +58,7 @@ class MessagePassing(WholeModels):
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train the received mix, with a proximal term around it."""
         start = received.under("cloud")
-        phase = self.phase("all", self.epochs, penalty=Proximity(self.proximity, "anchor"))
+        phase = self.phase("all", penalty=Proximity(self.proximity, "anchor"))
         trained, losses = self.engine.train(cohort, start.beside("anchor", start), phase, (*key, "all"))
         return trained.select(self.parts["all"]).beside("cloud", start), losses
 

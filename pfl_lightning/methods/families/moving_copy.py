@@ -52,7 +52,7 @@ class MovingCopy(Method):
     def _train(self, cohort: Examples, received: Params, key: Key, factor: float) -> tuple[Params, Tensor]:
         """The same with a factor of both rates."""
         copies = received.select(self.engine.trainable)
-        phase = self.phase("all", self.epochs, penalty=self.tie)
+        phase = self.phase("all", penalty=self.tie)
         phase = replace(
             phase,
             lr=factor * self.local_sgd.lr,

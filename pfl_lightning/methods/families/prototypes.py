@@ -52,7 +52,7 @@ class Prototypes(Method):
     def server_state(self, tensors: Tree) -> Tree:
         """No prototypes yet: zeros, ``[classes, features]``, and which are known, ``[classes]``."""
         weight = tensors[f"{self.network.linear_head(self.parts['head'])}.weight"]
-        prototypes = weight.new_zeros(self.num_classes, weight.shape[1])
+        prototypes = weight.new_zeros(self.task.classes, weight.shape[1])
         return {PROTOTYPES: prototypes, SHARES: prototypes[:, 0]}
 
     def losses_near_prototypes(self, outputs: Tensor, features: Tensor, targets: Tensor, extras: Tree) -> Tensor:

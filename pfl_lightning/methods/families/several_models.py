@@ -10,6 +10,7 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checks import Need
 from pfl_lightning.methods.method import Method
 from pfl_lightning.seeding import seed_of
+from pfl_lightning.tasks import Task
 from pfl_lightning.tree import Params, Tree, assign, prefixed, select
 
 MODELS = "models"  # prefix of the uploads for all models but the first
@@ -39,10 +40,10 @@ class SeveralModels(Method):
         super().__init__(eval_epochs=0, server_optimizer=partial(SGD, lr=1.0), **kwargs)
 
     def build(
-        self, input_shape: tuple[int, ...], num_classes: int, num_clients: int, seed: int = 0, *args: Any, **kwargs: Any
+        self, input_shape: tuple[int, ...], task: Task, num_clients: int, seed: int = 0, *args: Any, **kwargs: Any
     ) -> None:
         """Make the models, once, each with another head; see ``Method.build``."""
-        super().build(input_shape, num_classes, num_clients, seed, *args, **kwargs)
+        super().build(input_shape, task, num_clients, seed, *args, **kwargs)
         for number in range(1, self.number):
             for name, tensor in self._new_head(seed_of(seed, "group", number)).items():
                 if name in self.shared:

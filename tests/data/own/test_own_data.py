@@ -16,6 +16,7 @@ from pfl_lightning.data import Arrays, Dirichlet, HuggingFace, ImageFolders, Nat
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods.fedrep import FedRep
 from pfl_lightning.objects import to_settings
+from pfl_lightning.tasks import Classification, Regression
 
 RANDOM = np.random.default_rng(0)
 N = 60
@@ -202,7 +203,11 @@ def test_a_table_holds_the_same_as_the_arrays(tmp_path):
     assert_same(chosen, Arrays(FEATURES[:, 1::-1], TABLE.ill, WARDS))
     data = Table(str(tmp_path / "ill.csv"), "age", client="ward")
     train, _ = data.load()
-    assert (data.regression, data.num_classes, data.class_names) == (True, 1, ())  # a target with a decimal point
+    assert (type(data.task), data.task.outputs, data.class_names) == (
+        Regression,
+        1,
+        (),
+    )  # a target with a decimal point
     np.testing.assert_allclose(train.targets, TABLE.age, rtol=1e-6)
 
 
@@ -393,4 +398,4 @@ def test_a_data_set_from_python_without_a_split_for_training_is_named_by_its_opt
 
 def test_whole_numbers_with_and_without_a_sign_are_classes():
     data = ready(Arrays(IMAGES, LABELS.astype(np.uint64), test=(IMAGES, LABELS.astype(np.int64)), num_clients=2))
-    assert (data.regression, data.num_classes) == (False, 3)
+    assert (type(data.task), data.task.classes) == (Classification, 3)

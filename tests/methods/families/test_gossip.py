@@ -17,6 +17,7 @@ from pfl_lightning.methods import DPSGD, DePRL, DisPFL, FedAvg, FedRep
 from pfl_lightning.server import Complete, ErdosRenyi, Ring
 from pfl_lightning.system import Participation
 from pfl_lightning.system.speeds import FixedSpeeds
+from pfl_lightning.tasks import Classification
 
 WIDTH = 64  # bits of a number
 
@@ -166,7 +167,7 @@ def test_the_errors_of_consensus_are_logged_before_and_after_mixing(train):
 @pytest.mark.parametrize("batch_norm", ["average", "local"])
 def test_statistics_of_batch_norm_are_mixed_unless_they_are_local(batch_norm, ragged_data):
     method = DePRL(network=normed, topology=Complete(), batch_norm=batch_norm)
-    method.build((5,), 3, 6)
+    method.build((5,), Classification().sized(3), 6)
     data = ragged_data()
     data.setup()
     for name in ("fc.weight", "head.weight", "norm.running_mean"):

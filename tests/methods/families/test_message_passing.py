@@ -9,6 +9,7 @@ from fakes.methods import built, normed, stepping
 from plain_methods import PlainHeurFedAMP
 
 from pfl_lightning.methods import FedAMP, FedProx, HeurFedAMP
+from pfl_lightning.tasks import Classification
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -70,7 +71,7 @@ def test_with_equal_weights_it_is_fedprox_with_the_plain_mean(make, train):
 
 def test_statistics_of_batch_norm_are_mixed_but_not_compared():
     method = HeurFedAMP(network=normed)
-    method.build((5,), 2, 3)
+    method.build((5,), Classification().sized(2), 3)
     for name in method.parts["all"]:
         stack = method.clients.stack(name)
         stack.copy_(100 * torch.rand(stack.shape) if "running" in name else torch.randn(stack.shape))

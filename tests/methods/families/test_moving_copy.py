@@ -6,12 +6,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fakes.loops import plain_rounds
-from fakes.methods import assert_shared, built, distance, tensors
+from fakes.methods import assert_shared, built, distance, make_method, tensors
 from fakes.quadratics import Quadratics, built_at, network, point
 from plain_methods import PlainFedMac
 from torch.optim import SGD
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
+from pfl_lightning.client import LocalTraining
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg, FedMac, PFedMe, Sparsity
 from pfl_lightning.models import MLP
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 def trained(make, **options):
     """Personal model and copy of one client with the loss (w - 2)^2 / 2 after local training from 1."""
     data = Quadratics([[2.0]])
-    method = built_at(make(network=network, batch_size=1, **options), data, [1.0])
+    method = built_at(make_method(make, network=network, batch_size=1, **options), data, [1.0])
     examples = data.make_round(0).examples
     after, _ = method.local_update(examples, method.received(examples.ids), (0,))
     return [after.under("personal").own["fc.weight"].item(), after.own["fc.weight"].item()]
@@ -55,7 +56,7 @@ def test_the_objective_of_fedmac_is_concave_where_the_correlation_is_above_the_c
     def slope(start):
         data = Quadratics([[2.0]], curvature)
         rule = {"correlation": correlation, "copy_lr": 0.1, "lr": 0.2, "inner_steps": 200, "batch_size": 1}
-        method = built_at(FedMac(network=network, **rule), data, [start])
+        method = built_at(make_method(FedMac, network=network, **rule), data, [start])
         cohort = data.make_round(0).examples
         moved, _ = method.local_update(cohort, method.received(cohort.ids), (0,))
         return (start - moved.own["fc.weight"].item()) / 0.1
@@ -66,7 +67,7 @@ def test_the_objective_of_fedmac_is_concave_where_the_correlation_is_above_the_c
 def test_the_copy_follows_the_schedule_of_the_rates():
     def step(**options):
         data = Quadratics([[2.0]])
-        method = built_at(PFedMe(network=network, batch_size=1, inner_steps=2, **options), data, [1.0])
+        method = built_at(make_method(PFedMe, network=network, batch_size=1, inner_steps=2, **options), data, [1.0])
         method.accounting.clock.rounds = 1
         examples = data.make_round(1).examples
         return method.local_update(examples, method.received(examples.ids), (0,))[0].own["fc.weight"].item()
@@ -96,7 +97,7 @@ def test_many_inner_steps_find_the_optimum_and_the_copy_follows_its_gradient(mak
 def test_the_server_steps_towards_the_mean_of_the_copies(beta, after, fit):
     data = Quadratics([[2.0, 0.0], [0.0, -3.0]])
     options = {"correlation": 0.5, "copy_lr": 0.4, "lr": 0.2, "epochs": 2, "batch_size": 2, "weighting": "uniform"}
-    method = FedMac(network=network, server_optimizer=partial(SGD, lr=beta), **options)
+    method = make_method(FedMac, network=network, server_optimizer=partial(SGD, lr=beta), **options)
     fit(built_at(method, data, [1.0, -1.0]), data, 1, bare=True)
     assert point(method) == pytest.approx(after, abs=1e-12)
 
@@ -107,7 +108,7 @@ def test_fedmac_ends_at_the_mean_of_the_centres_inflated_by_the_correlation(fit)
     """w = mean(centre) + correlation w at a stationary point."""
     data = Quadratics([[2.0], [1.0]])
     options = {"correlation": 0.5, "copy_lr": 1.0, "lr": 0.5, "inner_steps": 30, "batch_size": 1}
-    method = FedMac(network=network, **options)
+    method = make_method(FedMac, network=network, **options)
     fit(built_at(method, data, [0.0]), data, 75, bare=True)  # the error shrinks by a quarter in each round
     assert point(method) == pytest.approx([3.0], abs=1e-8)
 
@@ -176,7 +177,7 @@ def test_all_clients_are_evaluated_by_a_personal_model_trained_from_the_current_
     assert tuple(models) == ("personal", "global")
     assert models["personal"].tree.keys() == models["global"].tree.keys()
     assert distance(models["global"].shared, method.network) == 0
-    losses = [method.engine.score(train, models[name])[1] / train.device_counts for name in models]
+    losses = [method.engine.mean_losses(train, models[name]) for name in models]
     assert (losses[0] < losses[1]).all()
 
 
@@ -198,10 +199,12 @@ def test_personal_models_are_evaluated_at_the_whole_rate_when_a_schedule_has_end
 @pytest.mark.filterwarnings("ignore:FedMac may diverge")
 def test_a_diverged_run_names_round_method_and_rule_and_leaves_the_last_good_checkpoint(ragged_data, fit, tmp_path):
     torch.set_default_dtype(torch.float32)
-    method = FedMac(correlation=20.0, copy_lr=0.05, lr=0.5, epochs=5, network=partial(MLP, hidden=(8,)))
+    method = FedMac(
+        correlation=20.0, copy_lr=0.05, local=LocalTraining(lr=0.5, epochs=5), network=partial(MLP, hidden=(8,))
+    )
     line = (
         r"^FedMac diverged by round \d+; keep correlation \* lr \* \(local steps\) \* \(rounds\) below 4 "
-        r"by a smaller model.correlation or model.lr$"
+        r"by a smaller model.correlation or model.local.lr$"
     )
     with pytest.raises(PflError, match=line):
         fit(method, ragged_data(), 40)

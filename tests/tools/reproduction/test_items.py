@@ -166,7 +166,8 @@ def test_rules_hold_for_what_they_name_and_texts_have_variables():
 
 
 def own(run):
-    return run["model"]["init_args"]
+    options = run["model"]["init_args"]
+    return {**options, **options.get("local", {})}
 
 
 @pytest.mark.parametrize(("pair", "scale"), [("dirichlet", "small"), ("dirichlet", "two_cores"), ("2_classes", "full")])
@@ -197,7 +198,7 @@ def test_every_method_has_the_protocol_of_niid_bench(pair, settings):
         kinds = {"dirichlet": "Dirichlet", "2_classes": "ClassShards", "iid": "IID"}
         assert class_name(data["partition"]["class_path"]) == kinds[partition]
         assert (data["num_clients"], model["epochs"], run["trainer"]["max_steps"]) == (10, 10, 50)
-        rate = (0.1, None) if method == "scaffold" else (0.01, 0.9)  # SCAFFOLD takes no momentum
+        rate = (0.1, 0) if method == "scaffold" else (0.01, 0.9)  # SCAFFOLD takes no momentum
         assert (model["lr"], model.get("momentum")) == rate
 
 

@@ -9,13 +9,15 @@ from pfl_lightning.data import Digits, Dirichlet
 
 
 def test_runs_are_in_the_folders_that_a_sweep_makes():
-    vary = {"model.lr": (0.1, 1e-5), "data.eval_train": (True,), "model.network.hidden": ([8, 16],)}
+    vary = {"model.local.lr": (0.1, 1e-5), "data.eval_train": (True,), "model.network.hidden": ([8, 16],)}
     names = Sweep(("fedavg", "fedrep"), vary).names
     assert names[:2] == [f"fedavg,lr={lr},eval_train=true,hidden=[8,16]" for lr in (0.1, 1e-05)]
     assert Sweep(("fedavg", "fedrep"), folder="f").names == ["f/fedavg", "f/fedrep"]
     singles = Sweep(("fedavg", "fedrep"), vary).singles()
     assert [single.names for single in singles] == [[name] for name in names]
-    assert Sweep(["fedavg"], {"model.lr": [1], "model.epochs": [2]}, folder="f").settings == "lr=1, epochs=2"
+    assert (
+        Sweep(["fedavg"], {"model.local.lr": [1], "model.local.epochs": [2]}, folder="f").settings == "lr=1, epochs=2"
+    )
 
 
 def test_what_a_sweep_alone_is_told_comes_after_what_all_are_told(monkeypatch, place):
@@ -23,9 +25,11 @@ def test_what_a_sweep_alone_is_told_comes_after_what_all_are_told(monkeypatch, p
     monkeypatch.setattr(
         runs.subprocess, "run", lambda command, env: commands.append(command) or subprocess.CompletedProcess(command, 0)
     )
-    runs.start(place._replace(options=["--a=1"], jobs=2), Sweep(("fedprox",), {"model.lr": (1, 2)}, ["--a=2"], "f"))
+    runs.start(
+        place._replace(options=["--a=1"], jobs=2), Sweep(("fedprox",), {"model.local.lr": (1, 2)}, ["--a=2"], "f")
+    )
     out = ["--out", str(place.folder / "f"), "--jobs", "2", "--seeds", "1", "2"]
-    methods = ["--methods", f"{CONFIGS}/methods/fedprox.yaml", "--vary=model.lr=1,2"]
+    methods = ["--methods", f"{CONFIGS}/methods/fedprox.yaml", "--vary=model.local.lr=1,2"]
     assert commands[0][3:] == ["sweep", *out, *methods, "--", "--a=1", "--a=2"]
 
 
@@ -50,7 +54,7 @@ def test_the_newest_run_is_read(tmp_path, monkeypatch):
 
 
 def test_data_are_split_as_the_options_of_the_runs_say():
-    options = ["--data.num_clients=7", "--data.partition=Dirichlet", "--data.partition.alpha=0.3", "--model.lr=1"]
+    options = ["--data.num_clients=7", "--data.partition=Dirichlet", "--data.partition.alpha=0.3", "--model.local.lr=1"]
     wanted = Digits(num_clients=7, partition=Dirichlet(alpha=0.3))
     wanted.setup()
     found = runs.split_data([f"--config={CONFIGS}/data/digits.yaml", *options]).class_counts()

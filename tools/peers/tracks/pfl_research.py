@@ -73,8 +73,8 @@ TRACK = Track(
         "--data.partition=IID",
         f"--data.participation.pool_size={COHORT}",
         "--model.network=peers.tracks.pfl_research.SimpleCNN",
-        "--model.lr=0.1",
-        "--model.weight_decay=0",
+        "--model.local.lr=0.1",
+        "--model.local.weight_decay=0",
         f"--trainer.val_check_interval={ROUNDS}",
     ),
 )

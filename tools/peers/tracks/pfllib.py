@@ -59,7 +59,7 @@ TRACK = Track(
     rounds=ROUNDS,
     options=(
         SETTINGS,
-        f"--model.lr={RATE}",
+        f"--model.local.lr={RATE}",
         f"--trainer.val_check_interval={ROUNDS}",
     ),
 )

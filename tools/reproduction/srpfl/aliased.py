@@ -27,7 +27,7 @@ class AliasedHFMAML(HFMAML):
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Steps of ``inner_lr``, and one meta-step at the end."""
-        steps = self.phase("all", self.epochs, self.inner_lr)
+        steps = self.phase("all", lr=self.inner_lr)
         params, _ = self.engine.train(cohort, received, steps, (*key, "all"))
         last = replace(steps, epochs=1, steps=1, gradient_transform=self.last_direction)
         return self.engine.train(cohort, params, last, (*key, "last"))

@@ -10,6 +10,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau, StepLR
 
 from pfl_lightning.errors import PflError, one_line
 
+KEY = "model.local.lr_schedule"
 LRSchedule = Callable[[Optimizer], LRScheduler]
 
 
@@ -29,7 +30,7 @@ class Schedule:
 
     def __init__(self, make: LRSchedule | None = None, decay: float = 1.0, every: int = 1) -> None:
         if make is not None and decay != 1:
-            raise PflError(f"model.lr_decay: {decay} is not possible with model.lr_schedule; allowed: 1")
+            raise PflError(f"model.local.lr_decay: {decay} is not possible with model.local.lr_schedule; allowed: 1")
         self.make: LRSchedule = make or partial(StepLR, step_size=every, gamma=decay)
         self.is_constant = make is None and decay == 1
         self.factors: list[float] = []
@@ -53,15 +54,21 @@ class Schedule:
         try:
             scheduler = self.make(optimizer)
             if isinstance(scheduler, ReduceLROnPlateau):
-                raise PflError("model.lr_schedule: ReduceLROnPlateau needs a metric; allowed: one that counts rounds")
+                raise PflError(
+                    "model.local.lr_schedule: ReduceLROnPlateau needs a metric; allowed: one that counts rounds"
+                )
             while len(factors) < rounds:
                 if factors:
                     optimizer.step()  # which a scheduler wants to see before its own step
                     scheduler.step()
                 factors.append(float(optimizer.param_groups[0]["lr"]))
         except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:
-            raise PflError(f"model.lr_schedule: not possible in round {len(factors)}: {one_line(error)}") from error
+            raise PflError(
+                f"model.local.lr_schedule: not possible in round {len(factors)}: {one_line(error)}"
+            ) from error
         if wrong := [(place, factor) for place, factor in enumerate(factors) if not 0 <= factor < math.inf]:
             place, factor = wrong[0]
-            raise PflError(f"model.lr_schedule: a factor of {factor:g} in round {place} is not possible; allowed: 0 on")
+            raise PflError(
+                f"model.local.lr_schedule: a factor of {factor:g} in round {place} is not possible; allowed: 0 on"
+            )
         return factors

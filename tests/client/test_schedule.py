@@ -18,8 +18,9 @@ from torch.optim.lr_scheduler import (
 )
 
 from pfl_lightning import load_method
+from pfl_lightning.client import LocalTraining
+from pfl_lightning.client.schedule import Schedule
 from pfl_lightning.errors import PflError
-from pfl_lightning.federation.schedule import Schedule
 from pfl_lightning.methods import FedAvg, FedRep
 
 
@@ -79,7 +80,7 @@ def test_a_schedule_is_that_of_the_checkpoint_unless_it_is_refused(ragged_data, 
     loaded = load_method(path, network=method.make_network)
     assert loaded.schedule.factor(3) == method.schedule.factor(3)
     with pytest.raises(PflError, match=r"lr_schedule: torch\.\S*CosineAnnealingLR in the checkpoint, none now"):
-        load_method(path, network=method.make_network, lr_schedule=None)
+        load_method(path, network=method.make_network, local=LocalTraining())
 
 
 def test_a_rate_is_logged_if_it_is_not_constant(train):
@@ -97,11 +98,11 @@ def test_a_rate_is_logged_if_it_is_not_constant(train):
         ({"make": partial(LambdaLR, lr_lambda=lambda done: 1 - done)}, 3, "a factor of -1 in round 2 is not possible"),
         ({"make": partial(StepLR, step_size=1, gamma=float("nan"))}, 2, "a factor of nan in round 1 is not possible"),
         ({"make": partial(CosineAnnealingLR, T_max=0)}, 2, "not possible in round 1: "),
-        ({"make": partial(LinearLR), "decay": 0.5}, 1, "0.5 is not possible with model.lr_schedule; allowed: 1"),
+        ({"make": partial(LinearLR), "decay": 0.5}, 1, "0.5 is not possible with model.local.lr_schedule; allowed: 1"),
     ],
 )
 def test_what_cannot_be_a_schedule_of_rounds_is_refused_in_a_line(options, rounds, line):
     with pytest.raises(PflError) as refused:
         Schedule(**options).factor(rounds - 1)
     assert line in str(refused.value)
-    assert str(refused.value).startswith("model.lr_")
+    assert str(refused.value).startswith("model.local.lr_")

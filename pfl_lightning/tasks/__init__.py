@@ -1,0 +1,18 @@
+"""What targets are, and how predictions of them are judged: a task is a file."""
+
+from pfl_lightning.tasks.classification import Classification, as_outputs, log_probabilities
+from pfl_lightning.tasks.own_loss import LossFunction, OwnLoss, try_loss
+from pfl_lightning.tasks.regression import Regression
+from pfl_lightning.tasks.task import Task, check_values
+
+__all__ = [
+    "Classification",
+    "LossFunction",
+    "OwnLoss",
+    "Regression",
+    "Task",
+    "as_outputs",
+    "check_values",
+    "log_probabilities",
+    "try_loss",
+]

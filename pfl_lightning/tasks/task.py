@@ -1,0 +1,134 @@
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from copy import copy
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from pfl_lightning.objects import constructor_arguments
+from pfl_lightning.score_kind import ScoreKind
+from pfl_lightning.tasks.own_loss import OwnLoss, loss_of_samples
+
+Sums = Mapping[str, Tensor]
+
+
+class Task(nn.Module, ABC):
+    """What the targets of a data set are: their losses, and what clients are scored by.
+
+    A data set has a task, which ``model.task`` replaces. Whatever else differs between tasks is said here: what targets
+    are checked for, what partitions by class look at, and how predictions become scores. A score is a function of sums
+    over samples, so that chunks and processes agree.
+
+    Args:
+        loss: Loss of each sample, from outputs ``[samples, ...]`` and targets ``[samples, ...]``: a module without
+            parameters, or from Python a function. Default: the task's usual one.
+
+    Attributes:
+        outputs: Number of outputs of a network for a sample; that of the data set, which sets it by ``sized``.
+    """
+
+    score: ClassVar[ScoreKind]  # what clients are compared by
+
+    def __init__(self, loss: OwnLoss | None = None) -> None:
+        super().__init__()
+        self.init_args = constructor_arguments(Task)
+        self.own_loss = loss_of_samples(loss)
+        self.outputs = 0
+
+    def sized(self, outputs: int) -> Self:
+        """The same task for networks with so many outputs."""
+        task = copy(self)
+        task.outputs = int(outputs)
+        return task
+
+    @property
+    def classes(self) -> int:
+        """Number of classes among which partitions distinguish; 1 if there are none."""
+        return 1
+
+    @property
+    @abstractmethod
+    def goal(self) -> str:
+        """What networks learn, for people."""
+
+    @abstractmethod
+    def check(self, targets: Tensor) -> None:
+        """Check the targets of all samples, ``[samples, ...]``.
+
+        Raises:
+            ValueError: If they are not those of this task.
+        """
+
+    def labels(self, targets: Tensor) -> Tensor:
+        """The class that partitions see of each sample, int64 ``[samples]``; by default one for all."""
+        return torch.zeros(len(targets), dtype=torch.int64)
+
+    @abstractmethod
+    def examples(self) -> tuple[Tensor, Tensor]:
+        """Outputs and targets of a few samples that are predicted rightly, to try losses and metrics with."""
+
+    # Losses
+
+    @abstractmethod
+    def usual_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The usual loss of each sample, ``[samples]``, from outputs and targets, ``[samples, ...]`` both."""
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss of each sample, ``[samples]``: the user's own one, or the usual one; arguments as for that."""
+        losses: Tensor = (self.usual_losses if self.own_loss is None else self.own_loss)(outputs, targets)
+        return losses
+
+    def usual_gradients(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor] | None:
+        """The usual losses, and their gradients with respect to the outputs by formula; None without a formula.
+
+        Args:
+            outputs: ``[clients, batch, ...]``.
+            targets: ``[clients, batch, ...]``.
+        """
+        return None
+
+    # Scores
+
+    @abstractmethod
+    def statistics(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """Additive statistics of each sample, by name, ``[samples, ...]`` each; its loss is added up anyway."""
+
+    @abstractmethod
+    def scores(self, sums: Sums, samples: Tensor) -> dict[str, Tensor]:
+        """The scores of clients, ``[clients]`` each, with ``score`` first; nan where a client has none.
+
+        Args:
+            sums: Sums of the statistics and of the ``loss`` over each client's samples, ``[clients, ...]``.
+            samples: Number of its samples, ``[clients]``.
+        """
+
+    def columns(self, sums: Sums, samples: Tensor) -> dict[str, Tensor]:
+        """What a table has of clients beside samples and mean loss, ``[clients]`` each; by default the scores."""
+        return self.scores(sums, samples)
+
+    def predictions(self, outputs: Tensor, takes_classes: bool) -> Tensor:
+        """Outputs as torchmetrics takes them; by default as they are.
+
+        Args:
+            outputs: ``[samples, ...]``.
+            takes_classes: Whether the metric has an option for the number of classes.
+        """
+        return outputs
+
+
+def check_values(values: Tensor, valid: Tensor, name: str, requirement: str) -> None:
+    """Check values of samples.
+
+    Args:
+        values: ``[samples, ...]``.
+        valid: Whether each of them is, of the same shape.
+        name: What they are, for the error.
+        requirement: What they must be, for the error.
+
+    Raises:
+        ValueError: If one of them is not valid; it names the first, and its sample.
+    """
+    if not valid.all():
+        place = valid.logical_not().nonzero()[0]
+        raise ValueError(f"{name} must be {requirement}, got {values[tuple(place)].item()} in sample {place[0]}")
