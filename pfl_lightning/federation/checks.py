@@ -145,6 +145,9 @@ def check_participation(participation: Participation, method: Any, base: type) -
             f"data.participation.uploads: models is not possible with {name}, whose server adds up changes; allowed: "
             "changes"
         )
+    if aggregator.needs == "rows":
+        what = f"{type(aggregator).__name__} is not possible with Asynchronous, whose uploads are of other rounds"
+        raise PflError(f"model.aggregator: {what}; allowed: Aggregator")
     if aggregator.hides:
         raise PflError(
             f"model.aggregator: {type(aggregator).__name__} is not possible with Asynchronous, whose clients do not "
@@ -175,6 +178,9 @@ def check_aggregator(
     Raises:
         PflError: If something is not possible, or the library that counts the budget is missing.
     """
+    if aggregator.needs == "rows" and not shared:
+        name = type(aggregator).__name__
+        raise PflError(f"model.aggregator: {name} is not possible where clients upload no model; allowed: Aggregator")
     if aggregator.hides and not (shared or further):
         name = type(aggregator).__name__
         raise PflError(f"model.aggregator: {name} is not possible where clients upload no model; allowed: Aggregator")

@@ -5,6 +5,7 @@ from pfl_lightning.server.mixing_matrix import Mixing, MixingMatrix
 from pfl_lightning.server.quantile import make_add_up, quantile_from_sums
 from pfl_lightning.server.secure_aggregator import SecureAggregator
 from pfl_lightning.server.topology import Complete, ErdosRenyi, Exponential, GraphFile, Ring, Star, Topology, Torus
+from pfl_lightning.server.votes import Median, TrimmedMean, Vote
 from pfl_lightning.server.weights import (
     Weighting,
     client_weights,
@@ -22,6 +23,7 @@ __all__ = [
     "ErdosRenyi",
     "Exponential",
     "GraphFile",
+    "Median",
     "Mixing",
     "MixingMatrix",
     "Ring",
@@ -29,7 +31,9 @@ __all__ = [
     "Star",
     "Topology",
     "Torus",
+    "TrimmedMean",
     "Upload",
+    "Vote",
     "WeightedSum",
     "Weighting",
     "Yogi",

@@ -1,5 +1,5 @@
 from collections.abc import Collection
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,12 +26,14 @@ class Aggregator:
         mean = total.result()
 
     Attributes:
+        needs: Whether it needs a ``sum`` of the uploads, or the ``rows`` of all clients.
         hides: Whether the server is not to learn more than sums about any client.
         fewest: Smallest number of uploads for a sum; with fewer, the round is skipped and the model does not change.
         calls: Number of sums so far.
         bytes: Bytes that all clients have uploaded for them so far.
     """
 
+    needs: ClassVar[Literal["sum", "rows"]] = "sum"
     hides: ClassVar[bool] = False
     fewest: int = 1
 
@@ -108,8 +110,11 @@ class WeightedSum:
             weights: Their weights, ``[clients]``; the weights of a sum are not negative and sum to at most 1.
             tree: Their tensors, ``[clients, ...]``.
         """
-        sent = int(packed_bits(tree).sum()) // 8 if self.packed else nbytes(tree)
-        return Upload(mix(weights, tree), sent)
+        return Upload(mix(weights, tree), self.sent_bytes(tree))
+
+    def sent_bytes(self, tree: Tree) -> int:
+        """Bytes that clients send for these tensors, ``[clients, ...]`` each."""
+        return int(packed_bits(tree).sum()) // 8 if self.packed else nbytes(tree)
 
     def add(self, ids: Tensor, upload: Upload) -> None:
         """Receive what these clients upload, ``[clients]``; each client adds, abstains or is dropped once."""

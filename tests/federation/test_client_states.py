@@ -10,6 +10,7 @@ import torch
 from fakes.methods import distance
 
 from pfl_lightning import load_method
+from pfl_lightning.client import LocalTraining
 from pfl_lightning.federation import client_states
 from pfl_lightning.federation.client_states import ClientStates, Shard
 from pfl_lightning.methods import Ditto, FedRep, FedRoD
@@ -296,7 +297,7 @@ def test_rows_of_other_clients_or_shapes_are_not_loaded(rows, ids, line):
 
 
 def make(kind=FedRep, **options):
-    return kind(network=partial(MLP, hidden=(8, 5)), batch_size=4, **options)
+    return kind(network=partial(MLP, hidden=(8, 5)), local=LocalTraining(batch_size=4), **options)
 
 
 @pytest.fixture

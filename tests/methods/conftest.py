@@ -1,4 +1,5 @@
 import pytest
+from fakes.methods import make_method
 
 from pfl_lightning.server import SecureAggregator
 from pfl_lightning.system import Participation
@@ -43,7 +44,7 @@ def resumed(fit, tmp_path):
 
     def run(make, data, rounds=3, first=1, make_callbacks=list):
         def part(rounds, folder, ckpt_path=None):
-            method = make()
+            method = make_method(make)
             fit(method, data(), rounds, folder, ckpt_path, make_callbacks())
             return method
 

@@ -26,7 +26,7 @@ from pfl_lightning.federation.checks import PREFIXES
 from pfl_lightning.methods import Method, Sparsity
 from pfl_lightning.models import MLP, ConvNet, LeNet5, LogisticRegression, LoRA, Network
 from pfl_lightning.objects import to_settings
-from pfl_lightning.server import DPAggregator, ErdosRenyi, SecureAggregator, Yogi
+from pfl_lightning.server import DPAggregator, ErdosRenyi, Median, SecureAggregator, TrimmedMean, Yogi
 from pfl_lightning.system import Participation
 from pfl_lightning.tree import Params
 
@@ -61,6 +61,7 @@ METHODS = {
     "FedAvg with all rates": partial(methods.FedAvg, epochs=3, epoch_steps=2, lr_decay=0.7, **EVERY_RATE),
     "FedAvg with AdamW": partial(methods.FedAvg, optimizer="AdamW", epochs=2, weight_decay=0.1),
     "FedAvg over secure sums": partial(over_secure_sums, methods.FedAvg),
+    "FedAvg by a median": lambda **kwargs: make_method(methods.FedAvg, aggregator=Median(), **kwargs),
     "FedAvgM": partial(methods.FedAvg, server_optimizer=partial(SGD, lr=0.7, momentum=0.9)),
     "FedEM": partial(methods.FedEM, models=2),
     "FedEM over secure sums": partial(over_secure_sums, methods.FedEM),
@@ -89,6 +90,7 @@ METHODS = {
     "FedRep over private sums": lambda **kwargs: make_method(
         methods.FedRep, aggregator=DPAggregator(0.5, 0.1), weighting="uniform", **kwargs
     ),
+    "FedRep by a trimmed mean": lambda **kwargs: make_method(methods.FedRep, aggregator=TrimmedMean(), **kwargs),
     "FedRoD": partial(methods.FedRoD, personal_epochs=2),
     "GPFL": partial(methods.GPFL, strength=0.1),
     "GPFL over secure sums": partial(over_secure_sums, methods.GPFL),
@@ -352,7 +354,7 @@ def test_no_number_depends_on_the_order_of_a_set(make, ragged_data, fit):
 def test_layers_that_are_called_as_what_a_method_keeps_train_alike_or_are_refused(make, ragged_data, fit, monkeypatch):
     beside, words, options = Params.beside, set(), {"batch_size": 4}
     monkeypatch.setattr(Params, "beside", lambda params, word, other: words.add(word) or beside(params, word, other))
-    if "adapter" in getattr(make, "keywords", {}):
+    if "adapter" in getattr(make.args[0], "keywords", {}):
         options["adapter"] = LoRA(2, targets="second")
 
     def trained(*names):

@@ -220,7 +220,8 @@ def test_the_means_of_three_gaussians_are_served_as_the_theory_says(
     means, conformity, smoothing, lr, rounds, expected, value, fit
 ):
     rule = {"network": network, "batch_size": 4, "lr": lr, "weight_decay": 0.0}
-    method, data = DeltaFL(conformity, "dual", smoothing, **rule), Quadratics(means, noise=1.0)
+    method = make_method(partial(DeltaFL, conformity, "dual", smoothing), **rule)
+    data = Quadratics(means, noise=1.0)
     trainer = fit(method, data, rounds, val_check_interval=rounds, callbacks=[PercentileErrors(tails=(2 / 3,))])
     found = torch.tensor(point(method))
     torch.testing.assert_close(found, torch.tensor(expected), atol=max(1e-6, smoothing**2), rtol=0)

@@ -62,9 +62,8 @@ def test_blocks_before_the_first_that_trains_are_computed_once_a_phase(
     def run():
         network, data = partial(HuggingFaceModel, name=str(hugging_face / name), dropout=False), sets[name]()
         adapter, calls = LoRA(2, targets="*layer*.1.*"), []
-        method = FedAvg(
-            network=network, adapter=adapter, local=LocalTraining(epochs=3, batch_size=4, lr=0.01), optimizer="AdamW"
-        )
+        local = LocalTraining(epochs=3, batch_size=4, lr=0.01, optimizer="AdamW")
+        method = FedAvg(network=network, adapter=adapter, local=local)
         data.setup()
         method.build_for(data)
         blocks = [each for path, each in method.network.named_modules() if re.search(r"\.layers?\.0$", path)]

@@ -6,10 +6,10 @@ import yaml
 
 from pfl_lightning import methods
 from pfl_lightning.methods import Method
-from pfl_lightning.report.run_files import CLIENTS, CONFIG, EVALUATION, LABEL, METRICS, RESULTS, Label
+from pfl_lightning.report.run_files import CLIENTS, CONFIG, EVALUATION, LABEL, METRICS, Label
 from pfl_lightning.settings.values import class_name
 
-COLUMNS = [*EVALUATION, *RESULTS]
+COLUMNS = [*EVALUATION, "client", "samples", "correct", "loss"]
 
 
 @pytest.fixture

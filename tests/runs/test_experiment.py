@@ -28,6 +28,7 @@ from pfl_lightning.methods import FedAvg, FedRep
 from pfl_lightning.models import MLP
 from pfl_lightning.server import DPAggregator
 from pfl_lightning.system import Participation
+from pfl_lightning.tasks import Classification
 
 WORDS = [
     *("--model=FedRep", "--model.local.lr=0.05", "--model.network=MLP", "--model.network.hidden=[8]"),
@@ -181,7 +182,10 @@ SAID = {
 @pytest.mark.slow
 def test_own_parts_that_settings_can_say_are_in_them_and_the_run_goes_on_and_opens_without_the_program():
     own = {option: value for option, (value, *_) in SAID.items()}
-    method = FedAvg(network=partial(MLP, hidden=[4]), weighting="uniform", **own)
+    local = LocalTraining(lr_schedule=own.pop("lr_schedule"))
+    method = FedAvg(
+        network=partial(MLP, hidden=[4]), weighting="uniform", local=local, task=Classification(own.pop("loss")), **own
+    )
 
     def fit(rounds: int, folder: str, resume: bool = False) -> Run:
         return Experiment(method, Digits(num_clients=4), rounds, folder=folder, val_check_interval=1).fit(resume)
@@ -191,7 +195,8 @@ def test_own_parts_that_settings_can_say_are_in_them_and_the_run_goes_on_and_ope
     resumed = fit(2, "python", resume=True)
     assert all((resumed.folder / table).read_bytes() == (straight.folder / table).read_bytes() for table in TABLES)
     for option, (_, path, argument, given) in SAID.items():
-        said = settings(resumed.folder)["model"]["init_args"][option]
+        options = settings(resumed.folder)["model"]["init_args"]
+        said = {**options, **options["local"], **options["task"]["init_args"]}[option]
         assert (said["class_path"], said["init_args"][argument]) == (path, given)
     main(["test", str(resumed.folder)])
     assert Run(resumed.folder).client(2)(torch.zeros(1, 1, 8, 8)).shape == (1, 10)

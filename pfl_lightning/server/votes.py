@@ -1,0 +1,131 @@
+"""Votes: server rules that need the upload of each client, where a sum is not enough."""
+
+from abc import ABC, abstractmethod
+from math import floor
+
+import torch
+from torch import Tensor
+
+from pfl_lightning import processes
+from pfl_lightning.bounds import ShareBelowHalf
+from pfl_lightning.errors import PflError
+from pfl_lightning.seeding import Key
+from pfl_lightning.server.aggregator import Aggregator, Upload, WeightedSum
+from pfl_lightning.tree import Tree, mix, select
+
+ROUNDING = 1e-9  # a share times a number of clients may miss a whole number by float error
+
+
+class Vote(Aggregator, ABC):
+    """Sees every client's model, and makes one of them, entry by entry.
+
+    Clients count the same, since a number of samples is a claim of the client; models that are not finite do not count.
+    What travels beside the models, such as training losses, is averaged by the clients' weights.
+    """
+
+    needs = "rows"
+
+    def start(
+        self, ids: Tensor, key: Key, limit: float | None = None, packed: bool = False, received: Tree | None = None
+    ) -> "Ballot":
+        """Start a vote; see ``Aggregator.start``."""
+        if received is None:
+            name = type(self).__name__
+            raise PflError(
+                f"model.aggregator: {name} is not possible for other sums than of models; allowed: Aggregator"
+            )
+        return Ballot(self, packed, received)
+
+    @abstractmethod
+    def combine(self, rows: Tensor) -> Tensor:
+        """The value of each entry, ``[entries]``, given those of the clients, ``[clients, entries]``."""
+
+
+class Median(Vote):
+    """The median of each entry over the clients; of an even number of them the mean of the two in the middle.
+
+    Paper: Yin, Chen, Ramchandran, Bartlett, Byzantine-Robust Distributed Learning: Towards Optimal Statistical
+    Rates, ICML 2018, arXiv:1803.01498, Algorithm 1.
+    """
+
+    def combine(self, rows: Tensor) -> Tensor:
+        """See ``Vote``."""
+        ordered = rows.sort(0).values
+        return (ordered[(len(rows) - 1) // 2] + ordered[len(rows) // 2]) / 2
+
+
+class TrimmedMean(Vote):
+    """The mean of each entry over the clients without its largest and its smallest values.
+
+    Paper: Yin, Chen, Ramchandran, Bartlett, Byzantine-Robust Distributed Learning: Towards Optimal Statistical
+    Rates, ICML 2018, arXiv:1803.01498, Algorithm 1.
+
+    Args:
+        share: Share of the clients whose values are left out at each end, rounded down to whole clients.
+    """
+
+    def __init__(self, share: ShareBelowHalf = 0.2) -> None:
+        super().__init__()
+        self.share = share
+
+    def combine(self, rows: Tensor) -> Tensor:
+        """See ``Vote``."""
+        cut = floor(self.share * len(rows) + ROUNDING)
+        return rows.sort(0).values[cut : len(rows) - cut].mean(0)
+
+
+class Ballot(WeightedSum):
+    """One vote in progress.
+
+    Args:
+        vote: The rule, which counts it.
+        packed: See ``WeightedSum``.
+        received: What clients received, ``[...]`` each: the tensors that are voted on.
+    """
+
+    def __init__(self, vote: Vote, packed: bool, received: Tree) -> None:
+        super().__init__(vote, packed)
+        self.vote = vote
+        self.received = received
+        self.ids: list[Tensor] = []
+        self.rows: list[Tree] = []
+
+    def encode(self, ids: Tensor, weights: Tensor, tree: Tree) -> Upload:
+        """The models of some clients, ``[clients, ...]``, beside the weighted sum of what else they upload."""
+        models = {name: stack.to(weights) for name, stack in select(tree, self.received).items()}
+        others = {name: stack for name, stack in tree.items() if name not in models}
+        return Upload({**mix(weights, others), **models}, self.sent_bytes(tree))
+
+    def add(self, ids: Tensor, upload: Upload) -> None:
+        """Receive the models of these clients, ``[clients]``."""
+        models = select(upload.tree, self.received)
+        self.ids.append(ids)
+        self.rows.append(models)
+        others = {name: total for name, total in upload.tree.items() if name not in models}
+        super().add(ids, Upload(others, upload.nbytes))
+
+    def join(self, some_lack: bool) -> None:
+        """Gather the models of all processes."""
+        super().join(some_lack)
+        ids = torch.cat(self.ids) if self.ids else torch.zeros(0, dtype=torch.int64)
+        names = processes.broadcast(sorted(self.rows[0]) if self.rows else [])
+        arriving = processes.all_gather(len(ids))
+        peers = len(arriving)
+        rows = {}
+        for name in names:
+            stacks = [models[name] for models in self.rows]
+            stack = torch.cat(stacks) if stacks else self.received[name].new_zeros(0, *self.received[name].shape)
+            rows[name] = processes.all_to_all([stack] * peers, arriving)
+        order = processes.all_to_all([ids] * peers, arriving).argsort()
+        self.rows = [{name: stack[order.to(stack.device)] for name, stack in rows.items()}]
+
+    def result(self) -> Tree:
+        """End the vote and count it; without any finite model, what clients received."""
+        others = super().result()
+        (rows,) = self.rows
+        flat = {name: stack.flatten(1) for name, stack in rows.items()}
+        finite = torch.stack([stack.isfinite().all(1) for stack in flat.values()]).all(0)
+        if not finite.any():
+            return {**others, **select(self.received, rows)}
+        voted = {name: self.vote.combine(stack[finite]).view(rows[name].shape[1:]) for name, stack in flat.items()}
+        return {**others, **voted}
