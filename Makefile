@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 UV = $(BIN)/uv pip install --quiet
 EXTRA = $(if $(CI),dev,test)
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
-BELOW_METHODS = client data federation metrics models report server settings system
+BELOW_METHODS = client data federation metrics models report server settings system tasks
 ONLY_IN_CI = tests/input tests/tools/reproduction $(wildcard tests/tools/test_*.py)
 OTHERS = $(addprefix cli/test_, data.py fit.py loggers.py own_networks.py search.py) \
     client/test_engine.py test_dependencies.py test_files.py callbacks data metrics models report
