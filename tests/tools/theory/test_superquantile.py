@@ -107,7 +107,7 @@ def test_no_other_point_has_a_smaller_superquantile(triangle, conformity):
         return loss(torch.from_numpy(point), triangle, conformity)
 
     searched = minimize(objective, triangle.mean(0).numpy(), method="Nelder-Mead", options={"xatol": 1e-6})
-    assert loss(found, triangle, conformity) <= searched.fun + 1e-8  # where the search ends
+    assert loss(found, triangle, conformity) <= searched.fun + 1e-6  # both are at a kink, to so many digits of a point
 
 
 @pytest.mark.parametrize("conformity", [2 / 3, 0.8, 1.0])
