@@ -17,13 +17,7 @@ from pfl_lightning.settings.values import Settings, class_name, shown_class
 
 KEPT_PREFIXES = ("test/", "val/", "choice/", "train/", "time/")  # beginnings of tags that stay as they are
 PERCENTILE = re.compile(r"(test|val|choice|train)/(.+/(?:(?:weighted_)?p[\d.]+|superquantile_[\d.]+))")
-FIRST_COLUMNS = (
-    "data",
-    "method",
-    "model.local.lr",
-    "model.network",
-    "seed",
-)  # the five columns that the table opens with
+FIRST_COLUMNS = ("data", "method", "model.local.lr", "model.network", "seed")  # of the table when it opens
 EVALUATED = "time/evaluated"  # the round that the newest results are of: a signal stops runs between evaluations
 Scalar = bool | int | float | str
 

@@ -36,9 +36,9 @@ class APPLE(WholeModels):
 
     All weights begin as 1 / n, and both moves are from the old w_i and p_ij. Clients are evaluated with theta_i
     (``personal``). With ``relation_lr`` 0 it is FedAvg with uniform weights, the local rate ``lr`` / n^2, and as the
-    server's rate the number of participants. Statistics of BatchNorm are a client's own. There is no
-    weight decay, momentum and clipping. The rest is as in ``WholeModels``, but that the server only passes core models
-    on, and clients see each other's.
+    server's rate the number of participants. Statistics of BatchNorm are a client's own. There is no weight decay,
+    momentum and clipping. The rest is as in ``WholeModels``, but that the server only passes core models on, and
+    clients see each other's.
 
     Paper: Luo, Wu, Adapt to Adaptation: Learning Personalization for Cross-Silo Federated Learning, IJCAI 2022,
     arXiv:2110.08394.

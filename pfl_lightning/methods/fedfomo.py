@@ -86,7 +86,7 @@ class FedFomo(WholeModels):
         """
         ids = held_out.host_ids
         map_clients = partial(self.cohort.map_clients, self, "comparing")
-        before = map_clients(lambda _, cohort: self.mean_losses(cohort, self.starts(cohort)), held_out)
+        before = map_clients(lambda _, cohort: self.engine.mean_losses(cohort, self.starts(cohort)), held_out)
         columns = []
         for client in ids.split(1):
             model = self.clients.mean(self.parts["all"], client)
@@ -96,7 +96,7 @@ class FedFomo(WholeModels):
                 start = select(self.starts(cohort).own, self.engine.trainable)
                 moves = [(model[name] - stack).reshape(len(cohort), -1) for name, stack in start.items()]
                 distances = torch.cat(moves, 1).square().sum(1).sqrt()
-                gain: Tensor = losses - self.mean_losses(cohort, Params(model, {}))
+                gain: Tensor = losses - self.engine.mean_losses(cohort, Params(model, {}))
                 return gain / distances.clamp(min=1e-12)
 
             columns.append(map_clients(gains, held_out))
@@ -107,10 +107,6 @@ class FedFomo(WholeModels):
     def starts(self, cohort: Examples) -> Params:
         """The models with which clients have started the round, ``[cohort, ...]``."""
         return Params({}, self.clients.gather(cohort.ids)).under(START)
-
-    def mean_losses(self, cohort: Examples, params: Params) -> Tensor:
-        """Mean loss of each client's examples, ``[cohort]``; 0 without any."""
-        return self.engine.mean_losses(cohort, params)
 
     def count_traffic(self, batch: Round, up: Traffic, down: Traffic) -> None:
         """Every participant sends its model, unless that is dropped, and then receives those of the others."""

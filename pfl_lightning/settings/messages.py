@@ -8,11 +8,12 @@ innermost key with the lines about it.
 import re
 import traceback
 from collections.abc import Iterable, Iterator
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 from pfl_lightning import bounds
 from pfl_lightning.errors import causes, nearest, one_line
-from pfl_lightning.objects import import_object, is_user_file
+from pfl_lightning.objects import default_arguments, import_object, is_user_file
 from pfl_lightning.settings.registry import choices, options_of, user_classes_named
 from pfl_lightning.settings.shipped_files import configs
 from pfl_lightning.settings.values import class_name, shown_class
@@ -50,23 +51,8 @@ _WORDS = {
 }
 _BESIDE_CLASSES = {"null", "a list", "true or false"}  # what options that take classes may take, too
 _NETWORKS = "the import path of a torch module, or of a function of yours or torchvision's annotated to return one"
-LOCAL_TRAINING = (
-    *(
-        "epochs",
-        "epoch_steps",
-        "batch_size",
-        "lr",
-        "lr_decay",
-        "lr_decay_every",
-        "lr_schedule",
-        "optimizer",
-        "momentum",
-    ),
-    *("weight_decay", "decay_biases", "clip_norm"),
-)
 _LOGGERS = "CSVLogger", "MLFlowLogger", "TensorBoardLogger", "WandbLogger"
-# options in a group, or of a class in an option, which people look for outside of it
-WITHIN = {"model": ["task.loss", *(f"local.{name}" for name in LOCAL_TRAINING)]}
+WITHIN = {"model": ["task.loss"]}  # options of a class in an option, which people look for outside of it
 TRACEBACK_HINT = "(PFL_DEBUG=1 shows the traceback)"
 
 
@@ -148,7 +134,7 @@ def _problem(key: str, texts: list[str]) -> str:
         if option == "class_path":
             return f"{key}: options beside class_path are not possible; allowed: below init_args"
         owner = import_object(path)
-        known = [*options_of(owner), *WITHIN.get(key, ())] if isinstance(owner, type) else []
+        known = [*options_of(owner), *_in_groups(owner), *WITHIN.get(key, ())] if isinstance(owner, type) else []
         suggestion = nearest(option, known)
         return f"{key}.{option}: {class_name(path)} has no such option{suggestion}; {see}"
     if missing := _captured(_MISSING, texts):
@@ -161,6 +147,13 @@ def _problem(key: str, texts: list[str]) -> str:
     if allowed and value:
         return f"{key}: {value} is not possible; allowed: {', or '.join(allowed)}"
     return f"{key}: {' '.join(texts)}"
+
+
+def _in_groups(owner: type) -> Iterator[str]:
+    """The options of a class that are in a group, such as ``local.lr``."""
+    for group, default in default_arguments(owner).items():
+        if is_dataclass(default):
+            yield from (f"{group}.{field.name}" for field in fields(default))
 
 
 def _wrong_class(key: str, value: str, allowed: list[str], reason: str) -> str:
