@@ -1,7 +1,7 @@
 from pfl_lightning.client.engine import BackendName, Engine
 from pfl_lightning.client.examples import Examples, Samples, largest_first
 from pfl_lightning.client.local_training import LocalTraining
-from pfl_lightning.client.losses import Loss
+from pfl_lightning.client.losses import Loss, UsualLoss
 from pfl_lightning.client.optimizers import squared_norms
 from pfl_lightning.client.penalties import Correlation, Penalty, Proximity, Ridge, SmoothL1, total
 from pfl_lightning.client.phase import FeatureLoss, Follow, Gradient, LocalOptimizer, Masked, Phase
@@ -29,6 +29,7 @@ __all__ = [
     "Samples",
     "Schedule",
     "SmoothL1",
+    "UsualLoss",
     "join_outputs",
     "largest_first",
     "squared_norms",

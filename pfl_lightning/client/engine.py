@@ -28,7 +28,7 @@ from pfl_lightning.client.layers import (
     streams,
     with_streams,
 )
-from pfl_lightning.client.losses import Loss, UsualLoss
+from pfl_lightning.client.losses import Loss, loss_of
 from pfl_lightning.client.phase import Phase
 from pfl_lightning.client.predictions import Predictions, Watch
 from pfl_lightning.client.steps import Steps, loss_gradient
@@ -60,7 +60,7 @@ class Engine:
         report: Progress callback: how many more samples were visited (in a mini-batch, by frozen layers, or for
             scoring), and how many gradients of samples were taken, counting each of a step.
         task: What the targets are; classes by default.
-        loss: The loss; the usual one of the task by default.
+        loss: The loss; that of the task by default.
 
     Attributes:
         head: Names of the tensors of the head, whose inputs are the features; empty if nobody asks for them.
@@ -84,8 +84,7 @@ class Engine:
         self.chunk_size = chunk_size
         self.report = report
         self.task = task or Classification()
-        usual = UsualLoss(self.task) if self.task.own_loss is None else Loss(self.task.losses)
-        self.loss = loss or usual
+        self.loss = loss or loss_of(self.task)
         self.trainable = frozenset(name for name, parameter in network.named_parameters() if parameter.requires_grad)
         self.head: frozenset[str] = frozenset()
         self.choices: dict[str, str] = {}

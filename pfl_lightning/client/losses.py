@@ -43,3 +43,8 @@ class UsualLoss(Loss):
     def with_gradients(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """See ``Loss``."""
         return self.task.usual_gradients(outputs, targets) or super().with_gradients(outputs, targets)
+
+
+def loss_of(task: Task) -> Loss:
+    """The loss of a task: the user's own one, or the usual one."""
+    return UsualLoss(task) if task.own_loss is None else Loss(task.losses)

@@ -25,6 +25,7 @@ from pfl_lightning.client import (
     Loss,
     Penalty,
     Phase,
+    UsualLoss,
     total,
 )
 from pfl_lightning.data import EvalBatch, FederatedDataModule, Round, federated
@@ -563,7 +564,7 @@ class Method(pl.LightningModule):
         self.network = start_network(
             self.make_network, input_shape, task.outputs, seed, pretrained, input_kind, self._extend
         )
-        loss = None if self._has_usual_loss else Loss(self.sample_losses)
+        loss = None if type(self).sample_losses is Method.sample_losses else Loss(self.sample_losses)
         self.engine = Engine(self.network, self.backend, self.chunk_size, self.progress.add, self.task, loss)
         self.parts = self.network.parts(self.head)
         self.engine.head = self.parts["head"] | self.network.extension
@@ -595,10 +596,6 @@ class Method(pl.LightningModule):
             self.adapter.add_to(network, self.head)
         self.extend_network(network)
 
-    @property
-    def _has_usual_loss(self) -> bool:
-        return self.task.own_loss is None and type(self).sample_losses is Method.sample_losses
-
     def _check_task(self, data: FederatedDataModule) -> None:
         """Check that the data have the targets of the task, and try a user's loss on a few of them."""
         if self.has_own_task:
@@ -606,7 +603,7 @@ class Method(pl.LightningModule):
                 self.task.check(data.tables["train"].samples.targets)
             except ValueError as error:
                 raise PflError(f"model.task: {type(self.task).__name__}: {one_line(error)}") from error
-        if not self._has_usual_loss:
+        if not isinstance(self.engine.loss, UsualLoss):
             largest = data.make_eval_batch(data.evaluation_order[:1]).train
             examples = next(largest.windows(4))[1]
             _, outputs, targets, _ = next(self.engine.predictions(examples, self.received(examples.ids)))

@@ -23,6 +23,11 @@ class ClientScores(NamedTuple):
     samples: Tensor
     sums: Tree
 
+    @property
+    def mean_losses(self) -> Tensor:
+        """Mean loss of each client, ``[clients]``."""
+        return self.sums[LOSS.name] / self.samples
+
 
 class ClientScore(Metric):
     """The score of each client, with states of one entry per client.
@@ -79,7 +84,7 @@ class ClientScore(Metric):
         """The score of each client, ``[clients]``."""
         (task,) = self.task
         if self.score_kind == LOSS:
-            return scores.sums[LOSS.name] / scores.samples
+            return scores.mean_losses
         return task.scores(scores.sums, scores.samples)[self.score_kind.name]
 
     def columns(self, scores: ClientScores) -> dict[str, Tensor]:
@@ -89,5 +94,5 @@ class ClientScore(Metric):
         return {
             **counts,
             **task.columns(scores.sums, scores.samples),
-            LOSS.name: scores.sums[LOSS.name] / scores.samples,
+            LOSS.name: scores.mean_losses,
         }
