@@ -164,6 +164,7 @@ def check_aggregator(
     statistics: Collection[str],
     weighting: Weighting,
     chooses: bool,
+    one_model: bool,
 ) -> None:
     """Refuse what an aggregator would not hide, and what ``DPAggregator`` would not protect.
 
@@ -174,10 +175,14 @@ def check_aggregator(
         statistics: Those of the shared tensors that are statistics of BatchNorm.
         weighting: Weights of the uploads.
         chooses: Whether the method chooses clients by what they hold.
+        one_model: Whether the server has one model for all clients.
 
     Raises:
         PflError: If something is not possible, or the library that counts the budget is missing.
     """
+    if aggregator.needs == "rows" and not one_model:
+        what = f"{type(aggregator).__name__} is not possible with several models"
+        raise PflError(f"model.aggregator: {what}; allowed: Aggregator, SecureAggregator")
     if aggregator.needs == "rows" and not shared:
         name = type(aggregator).__name__
         raise PflError(f"model.aggregator: {name} is not possible where clients upload no model; allowed: Aggregator")

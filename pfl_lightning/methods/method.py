@@ -578,7 +578,8 @@ class Method(pl.LightningModule):
         self.kept = self.parts[self.keeps] | (statistics if self.batch_norm == "local" else frozenset())
         self.shared = self.parts["all"] - self.kept
         chooses = type(self).select_clients is not Method.select_clients
-        check_aggregator(self.aggregator, self.shared, self.uploads, self.shared & statistics, self.weighting, chooses)
+        uploaded = (self.shared, self.uploads, self.shared & statistics)
+        check_aggregator(self.aggregator, *uploaded, self.weighting, chooses, self.one_model)
         tensors = movable(self.network)
         start = checked_rows(self.initial_state(tensors, num_clients, seed), num_clients)
         self.clients = ClientStates(start)

@@ -38,9 +38,6 @@ class SeveralModels(Method):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(eval_epochs=0, server_optimizer=partial(SGD, lr=1.0), **kwargs)
-        if self.aggregator.needs == "rows":
-            what = f"{type(self.aggregator).__name__} is not possible with several models"
-            raise PflError(f"model.aggregator: {what}; allowed: Aggregator, SecureAggregator")
 
     def build(
         self, input_shape: tuple[int, ...], task: Task, num_clients: int, seed: int = 0, *args: Any, **kwargs: Any
