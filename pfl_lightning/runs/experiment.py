@@ -53,7 +53,8 @@ class Experiment:
         >>> from pfl_lightning.client import LocalTraining
         >>> from pfl_lightning.data import Digits
         >>> from pfl_lightning.methods import FedRep
-        >>> experiment = Experiment(FedRep(local=LocalTraining(lr=0.05)), Digits(num_clients=10), rounds=20)
+        >>> method = FedRep(local=LocalTraining(lr=0.05))
+        >>> experiment = Experiment(method, Digits(num_clients=10), rounds=20)
         >>> experiment.settings["model"]["init_args"]["local"]["lr"]
         0.05
     """

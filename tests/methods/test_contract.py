@@ -129,6 +129,7 @@ NEED_A_BODY = (
     *("DePRL", "FedAS", "FedBABU", "FedCP", "FedDBE", "FedDPA", "FedPAC", "FedPer", "FedProto", "FedRep", "GPFL"),
     *("KNNPer", "LGFedAvg", "MOON"),
 )
+UNSUITABLE = {"logistic": NEED_A_BODY, "convnet": ("FedDPA",)}  # the latter adapts linear layers of the body
 
 FIRST = {type(make()): name for name, make in reversed(METHODS.items())}  # of the settings of each class
 MARKS = {name: [] if name in FIRST.values() else [pytest.mark.slow] for name in METHODS}
@@ -143,7 +144,7 @@ every_setting = pytest.mark.parametrize(
 def pairs():
     """All settings with one of the networks that they can train, in turn; a method with a second one, slowly."""
     for index, (name, make) in enumerate(METHODS.items()):
-        fitting = [network for network in NETWORKS if network != "logistic" or not name.startswith(NEED_A_BODY)]
+        fitting = [network for network in NETWORKS if not name.startswith(UNSUITABLE.get(network, ()))]
         for place, marks in ((index, MARKS[name]), (index + 2, [pytest.mark.slow])):
             if place == index or name in FIRST.values():
                 network = fitting[place % len(fitting)]
