@@ -12,6 +12,7 @@ from jsonargparse.typing import restricted_number_type
 MOST_CLIENTS = 10**7  # their times, sizes and ids fit in memory
 MOST = 10**9  # of what is counted: the product of two counts fits in 64 bits
 LARGEST = 1e9  # of what is measured: a 32-bit float holds products of several
+ROUNDING = 1e-9  # a share times a number of clients may miss a whole number by float error
 
 
 def _bounded(name: str, kind: type[int] | type[float], *limits: tuple[str, float]) -> Any:
@@ -25,6 +26,7 @@ NonNegativeInt: Any = _bounded("CountOrZero", int, (">=", 0), ("<=", MOST))
 Clients: Any = _bounded("Clients", int, (">", 0), ("<=", MOST_CLIENTS))
 NewClients: Any = _bounded("NewClients", int, (">=", 0), ("<=", MOST_CLIENTS))
 Seed: Any = _bounded("Seed", int, (">=", 0), ("<", 2**32))
+ValueBits: Any = _bounded("ValueBits", int, (">=", 2), ("<=", 16))
 Percentile: Any = _bounded("Percentile", int, (">=", 0), ("<=", 100))
 Real: Any = _bounded("Real", float, (">=", -LARGEST), ("<=", LARGEST))
 PositiveFloat: Any = _bounded("Positive", float, (">", 0), ("<=", LARGEST))

@@ -16,7 +16,7 @@ LEVELS = [
     {"processes", "tasks"},
     {"settings"},
     {"models", "system", "server", "client", "metrics", "report"},  # strangers to each other
-    {"data"},
+    {"data", "uplink"},
     {"federation"},
     {"methods"},
     {"callbacks"},

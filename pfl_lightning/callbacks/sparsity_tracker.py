@@ -15,6 +15,8 @@ from pfl_lightning.tree import Params, Tree, movable, select
 THRESHOLDS = (1e-4, 1e-3, 1e-2)  # beside that of the method
 SHARED = "global"
 ALL = "all"
+LINK_BITS = "bits/paper"  # of one client, over all rounds
+VALUE = 64  # bits of a number in the formula of FedMac's paper
 
 
 class SparsityTracker(pl.Callback):
@@ -28,29 +30,44 @@ class SparsityTracker(pl.Callback):
     as ``density/global/fc1/1e-03``, and after training a heat map of layers by rounds at the method's threshold,
     ``density/global``. Layers are not logged further, since each would be several columns of ``metrics.csv``.
 
+    Beside it stands ``bits/paper``: the bits that all rounds have taken on the link of one client, both ways, by the
+    formula of the FedMac paper, which only counts parameters (``dense_bits``, ``sparse_bits``).
+
     Attributes:
+        link_bits: These bits so far.
         history: What the heat maps show, by model and by round of the evaluation: the densities of the layers and of
             the whole model.
     """
 
     def __init__(self) -> None:
         self.history: dict[str, dict[int, list[float]]] = {}
+        self.link_bits = 0.0
 
     def state_dict(self) -> dict[str, Any]:
-        """The history, so that heat maps of a resumed run begin with its first round."""
-        return {"history": self.history}
+        """The history, so that heat maps of a resumed run begin with its first round, and the bits."""
+        return {"history": self.history, "link_bits": self.link_bits}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the history."""
+        """Restore the history and the bits."""
         self.history = state_dict["history"]
+        self.link_bits = state_dict["link_bits"]
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Clear the history in a new run, which may reuse this object; drop an evaluation that was extra."""
         if is_new(trainer):
             self.history = {}
+            self.link_bits = 0.0
         if is_extra(trainer):
             for history in self.history.values():
                 history.popitem()
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *others: Any) -> None:
+        """Add the bits of a round."""
+        method = method_of(pl_module)
+        ledger = method.accounting.ledger
+        packs = method.sparsity.prune
+        self.link_bits += sparse_bits(ledger.entries, ledger.values) if packs else dense_bits(ledger.entries)
+        method.log(LINK_BITS, self.link_bits)
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Measure the clients' models while they are evaluated; the global one needs no clients."""
@@ -107,3 +124,30 @@ def tagged(metric: ClientDensity, tag: str, densities: list[float]) -> dict[str,
     """The densities at the thresholds of a metric, by tags such as ``density/global/all/1e-03``."""
     names = [np.format_float_scientific(threshold, trim="-", exp_digits=2) for threshold in metric.thresholds]
     return {f"{tag}/{name}": density for name, density in zip(names, densities, strict=True)}
+
+
+def dense_bits(entries: float) -> float:
+    """Bits of a model with this many parameters, by the formula of FedMac's paper.
+
+    Examples:
+        >>> dense_bits(79510)  # layers of 784, 100 and 10
+        5088640
+    """
+    return VALUE * entries
+
+
+def sparse_bits(entries: float, values: float) -> float:
+    """Bits of a pruned model of which ``values`` parameters are not zero, by the formula of FedMac's paper.
+
+    A zero takes one bit, and every parameter takes another one that says whether it is zero. So a model without zeros
+    takes more bits than a dense one.
+
+    Paper: Liu et al., "Sparse Personalized Federated Learning" (FedMac), IEEE TNNLS 2023, arXiv:2107.05330.
+
+    Examples:
+        >>> sparse_bits(79510, 39755)
+        2663585
+        >>> sparse_bits(79510, 79510)
+        5168150
+    """
+    return VALUE * values + (entries - values) + entries

@@ -92,6 +92,11 @@ class Engine:
         if backend == "batched" and unfit:
             raise PflError(f"model.backend: batched is not possible with {', '.join(unfit)}; allowed: auto, sequential")
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the network's numbers."""
+        return next(self.network.parameters()).dtype
+
     def on(self, network: nn.Sequential) -> "Engine":
         """The same engine for another network, to evaluate it."""
         engine = copy(self)
@@ -368,7 +373,7 @@ class Engine:
             Sums over each client's examples, by name, ``[cohort, ...]``: of their ``loss``, and of the task's
             statistics.
         """
-        dtype = sum_type(next(self.network.parameters()).dtype)
+        dtype = sum_type(self.dtype)
         totals: Tree = {}
         for predictions in self.predictions(examples, params):
             rows, outputs, targets, present = predictions

@@ -10,11 +10,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from pfl_lightning.bounds import ROUNDING
 from pfl_lightning.seeding import Key, random_bits
 from pfl_lightning.tree import Tree
 
 Layers = Literal["erk", "uniform"]
-ROUNDING = 1e-9  # a share times a number of entries may miss a whole number by float error
 
 
 def erk_densities(shapes: Mapping[str, Sequence[int]], density: float) -> dict[str, float]:

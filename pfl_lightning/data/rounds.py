@@ -27,6 +27,11 @@ class Arrivals(NamedTuple):
     shares: Tensor
     changes: bool
 
+    def of(self, places: Tensor, newest: int) -> "Arrivals | None":
+        """What is known of the uploads at some places; None if all these clients began with the newest version."""
+        began = self.began[places]
+        return None if bool((began == newest).all()) else self._replace(began=began, shares=self.shares[places])
+
 
 class Round(NamedTuple):
     """The input of a communication round: the cohort, its data, weights and times.
@@ -42,6 +47,7 @@ class Round(NamedTuple):
         left_out: Ids of participants that a method did not choose, ``[clients]``, on the CPU.
         dropped: Ids of participants whose uploads are dropped, ``[clients]``, on the CPU; all else is without them.
         dropped_times: For how long each of them is waited for, in simulated seconds, ``[clients]``.
+        uploaded: Bytes that participants have uploaded before they train, such as to be chosen.
         arrivals: What is known if clients do not wait for each other; ``examples`` then are of those whose uploads have
             arrived. None if all begin with the newest model.
     """
@@ -56,6 +62,7 @@ class Round(NamedTuple):
     left_out: Tensor = torch.zeros(0, dtype=torch.int64)
     dropped: Tensor = torch.zeros(0, dtype=torch.int64)
     dropped_times: Times = np.zeros(0)
+    uploaded: int = 0
     arrivals: Arrivals | None = None
 
     @property

@@ -1,14 +1,14 @@
-"""What a run has cost so far: simulated time, bits that were sent, samples trained on, privacy budget."""
+"""What a run has cost so far: simulated time, what was sent, samples trained on, privacy budget."""
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict
 from math import nan
-from typing import Any
+from typing import Any, NamedTuple
 
 from pfl_lightning import processes
 from pfl_lightning.data import Arrivals, FederatedDataModule, Round
-from pfl_lightning.server import Aggregator, nbytes, packed_bits
-from pfl_lightning.system import Clock, Ledger, model_bits
+from pfl_lightning.server import Aggregator, Message
+from pfl_lightning.system import Clock, Ledger
 from pfl_lightning.tree import Tree
 
 
@@ -21,22 +21,39 @@ def parameters_of(tree: Tree, names: Set[str]) -> Tree:
     return {name: tensor for name, tensor in tree.items() if is_parameter(name.split("."))}
 
 
-class Traffic:
-    """Counts the bits of a round that travel one way, up or down.
-
-    Args:
-        parameters: Names of the network's parameters, which the formula of FedMac's paper counts.
-        pruned: Whether models are pruned before they are sent, and so packed. If not, no number is read.
+class Volume(NamedTuple):
+    """Size of what is sent.
 
     Attributes:
-        bits: Bits so far.
-        paper: The same by the formula of FedMac's paper.
+        bytes: Bytes.
+        entries: Parameters.
+        values: Those among them that are not zero, if zeros are packed; if not, all.
     """
 
-    def __init__(self, parameters: Set[str], pruned: bool) -> None:
+    bytes: int = 0
+    entries: int = 0
+    values: int = 0
+
+    def plus(self, other: "Volume", times: int = 1) -> "Volume":
+        """The size of this, and of several others of the same size."""
+        return Volume(*(mine + times * added for mine, added in zip(self, other, strict=True)))
+
+
+class Traffic:
+    """Counts what travels one way in a round, up or down.
+
+    Args:
+        message: How models are written. Unless zeros are packed, no number is read.
+        parameters: Names of the network's parameters.
+
+    Attributes:
+        volume: What has been sent so far.
+    """
+
+    def __init__(self, message: Message, parameters: Set[str]) -> None:
+        self.message = message
         self.parameters = parameters
-        self.pruned = pruned
-        self.bits = self.paper = 0
+        self.volume = Volume()
 
     def add(self, model: Tree, links: int) -> None:
         """Count a model that is sent, or several of the same size.
@@ -45,9 +62,14 @@ class Traffic:
             model: What is sent, ``[...]`` each, under the network's names, with or without words before them.
             links: Over how many links it is sent.
         """
-        packed = {name: tensor[None] for name, tensor in model.items()}
-        self.bits += links * (int(packed_bits(packed)) if self.pruned else 8 * nbytes(model))
-        self.paper += links * model_bits(parameters_of(model, self.parameters), self.pruned)
+        self.volume = self.volume.plus(self.measured({name: tensor[None] for name, tensor in model.items()}), links)
+
+    def measured(self, models: Tree) -> Volume:
+        """Size of some models, ``[models, ...]`` each, under names as for ``add``."""
+        parameters = parameters_of(models, self.parameters).values()
+        entries = sum(stack.numel() for stack in parameters)
+        values = sum(int(stack.count_nonzero()) for stack in parameters) if self.message.packed else entries
+        return Volume(self.message.bytes(models, self.parameters), entries, values)
 
 
 class Accounting:
@@ -67,21 +89,22 @@ class Accounting:
         self.aggregator = aggregator
         self._arrivals: Arrivals | None = None  # of the last update, where clients do not wait for each other
 
-    def record(self, batch: Round, up: Traffic, down: Traffic, uploaded: int, paper_bits: float, samples: int) -> None:
+    def record(self, batch: Round, up: Volume, down: Volume, uploads: Volume, samples: int) -> None:
         """Record what a round has cost.
 
         Args:
             batch: The round.
             up: What clients sent beside the uploads for sums; the first process counts it for all.
             down: What they received from the server, counted in the same way.
-            uploaded: Bytes uploaded for the round's sums.
-            paper_bits: Bits of an upload by the formula of FedMac's paper, as the mean over the participants.
+            uploads: What they uploaded for the round's sum.
             samples: Samples that all clients took gradients of.
         """
-        sent, received, paper = processes.broadcast((up.bits, down.bits, up.paper + down.paper))
-        self.ledger.samples += samples
-        self.ledger.paper += paper_bits
-        self.ledger.record(8 * uploaded + sent, received, paper / len(batch.participants))
+        sent, received = processes.broadcast((up, down))
+        sent = sent.plus(uploads)
+        link = sent.plus(received)
+        participants = len(batch.participants)
+        bits = 8 * (batch.uploaded + sent.bytes), 8 * received.bytes
+        self.ledger.record(*bits, link.entries / participants, link.values / participants, samples)
 
     def advance(self, batch: Round) -> None:
         """Advance the simulated clock by a round: to its end, or until its slowest participant is done."""

@@ -1,10 +1,10 @@
 """Checks that network, data, server optimizer and aggregator fit together, before a run starts."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from pfl_lightning import models
@@ -16,6 +16,8 @@ from pfl_lightning.models import Network
 from pfl_lightning.server import Aggregator, DPAggregator, Weighting
 from pfl_lightning.system import Asynchronous, Participation
 from pfl_lightning.tasks import Classification, Task
+from pfl_lightning.tree import Params, Tree
+from pfl_lightning.uplink import Step
 
 Need = Literal["classes", "features", "rounds"]
 WHOLE_ROUNDS = ("select_clients", "count_traffic", "advance_clock")  # hooks of methods that look at whole rounds
@@ -57,6 +59,31 @@ def check_network(network: Network, data: FederatedDataModule, has_body: bool, u
             f"data.new_head_epochs: {data.new_head_epochs} is not possible with {network.kind}, which has only one "
             "layer and so no body; allowed: 0"
         )
+
+
+def checked_update(method: str, update: Any, cohort: int, kept: Tree) -> tuple[Params, Tensor]:
+    """Check what a method's ``local_update`` returns for some clients.
+
+    Args:
+        method: Name of the method.
+        update: What it returns.
+        cohort: Number of the clients.
+        kept: What they keep, as they received it, ``[cohort, ...]`` each.
+
+    Raises:
+        PflError: If that is something else than tensors and losses, or lacks rows that the clients keep.
+    """
+    name = f"{method}.local_update"
+    match update:
+        case Params() as trained, Tensor() as losses if losses.shape == (cohort,):
+            for row, before in kept.items():
+                after = trained.own.get(row)
+                if after is None or after.shape != before.shape:
+                    value = "nothing" if after is None else [*after.shape]
+                    raise PflError(f"{name} returns {value} as {row}; allowed: a tensor {[*before.shape]}, as received")
+            return trained, losses
+    allowed = f"Params, and the clients' losses as a tensor [{cohort}]"
+    raise PflError(f"{name} returns something else; allowed: {allowed}")
 
 
 def check_needs(method: str, needs: Collection[Need], task: Task, engine: Engine) -> None:
@@ -153,8 +180,24 @@ def check_participation(participation: Participation, method: Any, base: type) -
             f"model.aggregator: {type(aggregator).__name__} is not possible with Asynchronous, whose clients do not "
             "know with whom they upload; allowed: Aggregator"
         )
-    if method.packs:
-        raise PflError("model.sparsity.prune: True is not possible with Asynchronous; allowed: False")
+
+
+def check_uplink(uplink: Sequence[Step], method: str, shared: Collection[str], uploads_models: bool) -> None:
+    """Refuse steps of uploads where clients upload no models.
+
+    Args:
+        uplink: The steps.
+        method: Name of the method.
+        shared: Names of the tensors of the shared model.
+        uploads_models: Whether what clients upload under these names is a model.
+
+    Raises:
+        PflError: If there are such steps.
+    """
+    if uplink and not (shared and uploads_models):
+        what = "several models, or weighted ones" if shared else "no model"
+        name = type(uplink[0]).__name__
+        raise PflError(f"model.uplink must be empty with {method}, whose clients upload {what}, got {name}")
 
 
 def check_aggregator(
@@ -164,7 +207,7 @@ def check_aggregator(
     statistics: Collection[str],
     weighting: Weighting,
     chooses: bool,
-    one_model: bool,
+    uploads_models: bool,
 ) -> None:
     """Refuse what an aggregator would not hide, and what ``DPAggregator`` would not protect.
 
@@ -175,13 +218,13 @@ def check_aggregator(
         statistics: Those of the shared tensors that are statistics of BatchNorm.
         weighting: Weights of the uploads.
         chooses: Whether the method chooses clients by what they hold.
-        one_model: Whether the server has one model for all clients.
+        uploads_models: Whether what clients upload under the names of the shared tensors is a model.
 
     Raises:
         PflError: If something is not possible, or the library that counts the budget is missing.
     """
-    if aggregator.needs == "rows" and not one_model:
-        what = f"{type(aggregator).__name__} is not possible with several models"
+    if aggregator.needs == "rows" and not uploads_models:
+        what = f"{type(aggregator).__name__} is not possible with several models, or weighted ones"
         raise PflError(f"model.aggregator: {what}; allowed: Aggregator, SecureAggregator")
     if aggregator.needs == "rows" and not shared:
         name = type(aggregator).__name__

@@ -4,24 +4,20 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import monotonic
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from pfl_lightning import processes
-from pfl_lightning.client import Engine, Examples
+from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
 from pfl_lightning.errors import PflError
-from pfl_lightning.federation.accounting import parameters_of
+from pfl_lightning.federation.accounting import Volume
 from pfl_lightning.federation.client_states import ClientStates
-from pfl_lightning.federation.versions import Versions
-from pfl_lightning.models import Network
 from pfl_lightning.processes import KEPT_BYTES
-from pfl_lightning.seeding import Key
-from pfl_lightning.server import Aggregator, Upload, rebase_stale_uploads
-from pfl_lightning.system import model_bits
-from pfl_lightning.tree import Params, Tree, select, sum_type
+from pfl_lightning.server import Upload, WeightedSum
+from pfl_lightning.tree import Tree, sum_type
 
 CPU_BYTES = KEPT_BYTES  # largest stacked tensor of a chunk on a CPU: the allocator reuses blocks up to this size
 DEVICE_BYTES = 1 << 30  # all stacked tensors of a chunk on an accelerator
@@ -96,46 +92,38 @@ class Progress:
         return (monotonic() - self.since) * (1 - share) / share if share else None
 
 
-class Learner(Protocol):
-    """What a cohort needs from a method to train its clients."""
+class Trained(NamedTuple):
+    """What the local work of some clients in a round results in.
 
-    network: Network
-    engine: Engine
-    clients: ClientStates
-    shared: frozenset[str]
-    uploads: ClassVar[tuple[str, ...]]
-    aggregator: Aggregator
+    Attributes:
+        states: What they keep, ``[clients, ...]`` each.
+        upload: What the server receives of them, ``[clients, ...]`` each.
+        losses: Their training losses, ``[clients]``.
+        volume: Size of what they send.
+    """
 
-    @property
-    def packs(self) -> bool:
-        """Whether uploads have many zeros, and are packed."""
+    states: Tree
+    upload: Tree
+    losses: Tensor
+    volume: Volume
 
-    def broadcast(self) -> Tree:
-        """What the server sends now, ``[...]``."""
 
-    def received(self, ids: Tensor) -> Params:
-        """What clients start a round with, ``[cohort, ...]``."""
-
-    def sent(self, models: Tree) -> Tree:
-        """Some clients' tensors as they are sent, ``[cohort, ...]``."""
-
-    def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
-        """Local work of some clients: their tensors, and their training losses, ``[cohort]``."""
+Work = Callable[[Tensor, Examples], Trained]  # takes the places of some participants in a round, and their examples
 
 
 class RoundResult(NamedTuple):
     """What the clients of a round have done.
 
     Attributes:
-        mean: Weighted mean of the uploads, ``[...]`` each.
-        loss: Weighted mean of the training losses.
-        paper_bits: Bits of an upload by the formula of FedMac's paper, as the mean over the participants.
+        mean: Weighted mean of the uploads, ``[...]`` each; what a vote makes of models.
+        loss: Weighted mean of the training losses, ``[]``.
+        volume: Size of what was uploaded.
         samples: Samples that all clients took gradients of.
     """
 
     mean: Tree
     loss: Tensor
-    paper_bits: float
+    volume: Volume
     samples: int
 
 
@@ -150,12 +138,9 @@ class Cohort:
 
     Attributes:
         limit: Maximum chunk size since memory ran out; None if it never did.
-        versions: What clients received that have not uploaded yet.
     """
 
-    # entries of checkpoints
-    LIMIT = "chunk_limit"
-    VERSIONS = "versions"
+    LIMIT = "chunk_limit"  # entry of checkpoints
 
     def __init__(
         self,
@@ -169,85 +154,68 @@ class Cohort:
         self.progress = progress or Progress()
         self.visited = visited
         self.limit: int | None = None
-        self.versions = Versions()
 
     def save(self, checkpoint: dict[str, Any]) -> None:
-        """Put the limit, and the versions of clients in flight, into a checkpoint."""
+        """Put the limit into a checkpoint."""
         checkpoint[self.LIMIT] = self.limit
-        if self.versions.trees:
-            checkpoint[self.VERSIONS] = self.versions.trees
 
     def load(self, checkpoint: Mapping[str, Any]) -> None:
         """Restore what ``save`` put into a checkpoint."""
         self.limit = checkpoint[self.LIMIT]
-        self.versions.trees = checkpoint.get(self.VERSIONS, {})
 
-    def train(self, method: Learner, batch: Round) -> RoundResult:
+    def train(
+        self, work: Work, batch: Round, clients: ClientStates, total: WeightedSum, dtype: torch.dtype
+    ) -> RoundResult:
         """Train the participants of a round, store what they keep, and sum up what they upload.
 
         Args:
-            method: Whose clients they are.
+            work: Their local work, without side effects.
             batch: The round.
+            clients: What clients keep.
+            total: The sum, which has just begun.
+            dtype: Type of the model's numbers.
         """
-        dtype = next(method.network.parameters()).dtype
-        key = (batch.seed, "train", batch.round_index)
         weights = batch.weights.to(batch.examples.ids.device, sum_type(dtype), non_blocking=True)
-        # where nothing is shared, the losses are for the log alone
-        aggregator = method.aggregator if method.shared or method.uploads else Aggregator()
-        received = select(method.network.state_dict(), method.shared)
-        total = aggregator.start(batch.participants, key, packed=method.packs, received=received)
         total.abstain(batch.left_out)
         total.drop(batch.dropped)
-        paper = gradients = 0
+        volume = Volume()
 
-        def work(start: int, cohort: Examples) -> tuple[Examples, Tree, Upload, int]:
+        def upload(start: int, cohort: Examples) -> tuple[Examples, Trained, Upload]:
             chunk = places[start : start + len(cohort)]
-            received = method.received(cohort.ids)
-            stale = batch.arrivals
-            if stale is not None and bool((stale.began[chunk] == batch.round_index).all()):
-                stale = None
-            if stale is not None:
-                # rows of their own, so that all train at once; one version after another takes FedRep 1.5 times as long
-                versions = self.versions.rows(stale.began[chunk], batch.round_index, received.shared)
-                received = received.with_own(versions)
-            trained, losses = _updated(method, cohort, received, key)
-            changed = {name: rows for name, rows in trained.own.items() if rows is not received.own.get(name)}
-            upload = method.sent(select(changed, method.shared))
-            if stale is not None:
-                counts = stale.shares[chunk].to(weights)
-                names = method.engine.trainable if stale.changes else frozenset[str]()
-                upload = rebase_stale_uploads(upload, received.tree, method.broadcast(), counts, names)
-            upload |= {name: rows for name, rows in trained.own.items() if name.split(".")[0] in method.uploads}
-            bits = model_bits(parameters_of(upload, method.engine.trainable), total.packed)
-            encoded = total.encode(cohort.host_ids, weights[chunk], {**upload, LOSS: losses})
-            return cohort, select(trained.own, method.clients.names), encoded, bits
+            trained = work(chunk, cohort)
+            rows = {**trained.upload, LOSS: trained.losses}
+            return cohort, trained, total.encode(cohort.host_ids, weights[chunk], rows, trained.volume.bytes)
 
-        with self.share(method.clients, batch.examples, changes=True) as (places, examples):
-            for cohort, states, upload, bits in self.run("training", work, examples):
-                total.add(cohort.host_ids, upload)
-                method.clients.scatter(cohort.ids, states)
-                paper += bits
+        with self.share(clients, batch.examples, changes=True) as (places, examples):
+            for cohort, trained, uploads in self.run("training", upload, examples):
+                total.add(cohort.host_ids, uploads)
+                clients.scatter(cohort.ids, trained.states)
+                volume = volume.plus(trained.volume)
             gradients = self.progress.gradients
         total.join(some_lack=len(batch.examples) < processes.count())
-        if batch.arrivals is not None:
-            self.versions.keep(batch.arrivals.update.held, batch.round_index, method.broadcast())
-        bits, samples = map(sum, zip(*processes.all_gather((paper, gradients)), strict=True))
         mean = {name: tensor.to(dtype) for name, tensor in total.result().items()}
-        return RoundResult(mean, mean.pop(LOSS), bits / len(batch.participants), samples)
+        _, entries, values, samples = map(sum, zip(*processes.all_gather((*volume, gradients)), strict=True))
+        return RoundResult(mean, mean.pop(LOSS), Volume(total.uploaded, entries, values), samples)
 
     def map_clients(
-        self, method: Learner, doing: str, work: Callable[[int, Examples], Tensor], examples: Examples
+        self,
+        doing: str,
+        work: Callable[[int, Examples], Tensor],
+        examples: Examples,
+        clients: ClientStates,
+        dtype: torch.dtype,
     ) -> Tensor:
         """One number of each client, known to all processes, on the CPU, ``[clients]``.
 
         Args:
-            method: Whose clients they are.
             doing: The work, as a participle.
             work: Takes the place of a chunk's first client and the chunk, and returns their numbers, ``[chunk]``.
             examples: Examples of all clients.
+            clients: What clients keep.
+            dtype: Type of the model's numbers.
         """
-        numbers = torch.zeros(len(examples), dtype=sum_type(next(method.network.parameters()).dtype))
-        with self.share(method.clients, examples) as (places, own_examples):
+        numbers = torch.zeros(len(examples), dtype=sum_type(dtype))
+        with self.share(clients, examples) as (places, own_examples):
             chunks = [chunk.cpu() for chunk in self.run(doing, work, own_examples)]
         if chunks:
             numbers[places] = torch.cat(chunks)
@@ -321,25 +289,6 @@ class Cohort:
             raise PflError("not enough memory on the device, even for one client at a time") from error
         self.limit = size // 2
         log.warning("out of memory with %d clients at once; continuing with %d", size, self.limit)
-
-
-def _updated(method: Learner, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
-    """Call ``local_update`` for some clients, and check what it returns.
-
-    Raises:
-        PflError: If that is something else than tensors and losses, or lacks rows that the clients keep.
-    """
-    name = f"{type(method).__name__}.local_update"
-    match method.local_update(cohort, received, key):
-        case Params() as trained, Tensor() as losses if losses.shape == (len(cohort),):
-            for row, before in select(received.own, method.clients.names).items():
-                after = trained.own.get(row)
-                if after is None or after.shape != before.shape:
-                    value = "nothing" if after is None else [*after.shape]
-                    raise PflError(f"{name} returns {value} as {row}; allowed: a tensor {[*before.shape]}, as received")
-            return trained, losses
-    allowed = f"Params, and the clients' losses as a tensor [{len(cohort)}]"
-    raise PflError(f"{name} returns something else; allowed: {allowed}")
 
 
 def _room(sizes: Sequence[int], device: torch.device) -> int:

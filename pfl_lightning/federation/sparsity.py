@@ -1,17 +1,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from pfl_lightning.bounds import NonNegativeFloat, PositiveFloat, Share
 from pfl_lightning.client import SmoothL1
-from pfl_lightning.client.sparse_training import ROUNDING
 from pfl_lightning.errors import PflError
 from pfl_lightning.metrics import density
-from pfl_lightning.tree import Tree, wide
+from pfl_lightning.tree import Tree
+from pfl_lightning.uplink.steps import Prune
 
 
 @dataclass(frozen=True)
@@ -60,24 +58,15 @@ class Sparsity:
             return None
         return SmoothL1(self.weight, self.smoothing)
 
-    def pruned(self, models: Tree) -> Tree:
-        """Models as they are sent.
-
-        Args:
-            models: Parameters of some models, ``[models, ...]`` each; not changed.
-        """
-        if not self.prune or not models:
-            return models
-        sizes = {name: stack.abs() for name, stack in models.items()}
-        masks = {name: ~(size <= self.threshold) for name, size in sizes.items()}  # nan stays, to be seen
-        if self.floor == "topk":
-            entries = torch.cat([size.reshape(len(size), -1) for size in sizes.values()], 1)
-            least = entries.topk(ceil(self.min_density * entries.shape[1] - ROUNDING), sorted=True).values[:, -1]
-            masks = {name: masks[name] | (size >= wide(least, size)) for name, size in sizes.items()}
-        return {name: stack.where(masks[name], 0) for name, stack in models.items()}  # a product could be -0.0
+    @property
+    def pruning(self) -> Prune | None:
+        """The step that prunes what is sent; None if nothing does."""
+        if not self.prune:
+            return None
+        return Prune(float(self.threshold), float(self.min_density) if self.floor == "topk" else 0.0)
 
     def prune_shared(self, shared: Tree) -> None:
         """Prune parameters of the shared model in place, ``[...]`` each, so that clients receive them like this."""
-        if self.prune:
-            for name, stack in self.pruned({name: tensor[None] for name, tensor in shared.items()}).items():
+        if self.pruning is not None:
+            for name, stack in self.pruning.pruned({name: tensor[None] for name, tensor in shared.items()}).items():
                 shared[name].copy_(stack[0])

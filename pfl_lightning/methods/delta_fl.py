@@ -9,7 +9,7 @@ from pfl_lightning.data import Round
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods.method import Method
 from pfl_lightning.metrics import smooth_quantile, tail_weights, weighted_quantile
-from pfl_lightning.server import make_add_up, quantile_from_sums
+from pfl_lightning.server import ClientSums, quantile_from_sums
 
 RESOLUTION = 1e-5  # of a quantile from sums
 FORWARD = 1 / 3  # of the time of training on the same samples: a step's backward pass costs twice its forward pass
@@ -82,18 +82,19 @@ class DeltaFL(Method):
         """Choose the clients in the tail of the losses, unless that is everyone."""
         if self.conformity == 1:
             return batch
-        losses = self.cohort.map_clients(self, "choosing", self._losses, batch.examples)
+        losses = self.cohort.map_clients("choosing", self._losses, batch.examples, self.clients, self.engine.dtype)
         self.check_finite(losses)
+        uploaded = 0
         threshold = self.threshold.to(losses)  # under bf16-true, the buffer has fewer digits than the losses
         if self.accounting.clock.rounds % self.quantile_every == 0 or threshold == 0 or threshold >= losses.max():
-            threshold = self._threshold(losses, batch)
+            threshold, uploaded = self._threshold(losses, batch)
             self.threshold.copy_(threshold)
         self.log("train/threshold", threshold)
         weights = batch.weights * (losses >= threshold)
         if self.tail == "dual":
             weights = tail_weights(losses, batch.weights, self.conformity, threshold, self.smoothing)
         chosen = batch._replace(weights=weights).take(weights > 0)
-        return chosen._replace(times=chosen.times + self._report_time(batch))
+        return chosen._replace(times=chosen.times + self._report_time(batch), uploaded=uploaded)
 
     def _report_time(self, batch: Round) -> float:
         """Simulated seconds until every participant has reported its loss on all its samples."""
@@ -105,15 +106,16 @@ class DeltaFL(Method):
         """Mean loss of the received model on all training samples of each client, ``[cohort]``."""
         return self.engine.mean_losses(cohort, self.received(cohort.ids))
 
-    def _threshold(self, losses: Tensor, batch: Round) -> Tensor:
-        """The loss at which the tail begins, ``[]``."""
+    def _threshold(self, losses: Tensor, batch: Round) -> tuple[Tensor, int]:
+        """The loss at which the tail begins, ``[]``, and the bytes that clients upload for sums to find it."""
         if self.smoothing:
-            return smooth_quantile(losses, batch.weights, self.conformity, self.smoothing)
+            return smooth_quantile(losses, batch.weights, self.conformity, self.smoothing), 0
         exact = weighted_quantile(losses, batch.weights, 1 - self.conformity)
         if self.quantile == "exact":
-            return exact
+            return exact, 0
         key = (batch.seed, "quantile", batch.round_index)
-        add_up = make_add_up(self.aggregator, batch.examples.host_ids, batch.weights, key, limit=1 / RESOLUTION)
+        add_up = ClientSums(self.aggregator, batch.examples.host_ids, batch.weights, key, limit=1 / RESOLUTION)
         quantile = quantile_from_sums(losses, 1 - self.conformity, add_up, RESOLUTION)
         self.log("train/threshold_error", quantile - float(exact))
-        return losses.new_tensor(quantile - 2 * RESOLUTION)  # one for its own error, one for rounding to float32
+        # one for its own error, one for rounding to float32
+        return losses.new_tensor(quantile - 2 * RESOLUTION), add_up.uploaded

@@ -45,7 +45,8 @@ class FedAS(Method):
 
     keeps: Part = "head"
     uploads = (TRACE,)
-    needs = ("features", "rounds")  # the uploads are no models
+    needs = ("features", "rounds")
+    uploads_models = False  # but bodies times their traces
     prunes = False
     eval_models = ("personal", "stored")
 

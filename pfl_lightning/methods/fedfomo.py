@@ -85,8 +85,8 @@ class FedFomo(WholeModels):
             held_out: Validation samples of the participants, ids rising.
         """
         ids = held_out.host_ids
-        map_clients = partial(self.cohort.map_clients, self, "comparing")
-        before = map_clients(lambda _, cohort: self.engine.mean_losses(cohort, self.starts(cohort)), held_out)
+        compare = partial(self.cohort.map_clients, "comparing", clients=self.clients, dtype=self.engine.dtype)
+        before = compare(lambda _, cohort: self.engine.mean_losses(cohort, self.starts(cohort)), held_out)
         columns = []
         for client in ids.split(1):
             model = self.clients.mean(self.parts["all"], client)
@@ -99,7 +99,7 @@ class FedFomo(WholeModels):
                 gain: Tensor = losses - self.engine.mean_losses(cohort, Params(model, {}))
                 return gain / distances.clamp(min=1e-12)
 
-            columns.append(map_clients(gains, held_out))
+            columns.append(compare(gains, held_out))
         weights = torch.stack(columns, 1).clamp(min=0)
         total = weights.sum(1, keepdim=True)
         return torch.where(total > 0, weights / total, torch.eye(len(ids), dtype=weights.dtype))

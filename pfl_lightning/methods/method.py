@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial, reduce
 from math import prod
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, cast
@@ -30,7 +31,7 @@ from pfl_lightning.client import (
 )
 from pfl_lightning.data import EvalBatch, FederatedDataModule, Round, federated
 from pfl_lightning.errors import PflError, one_line
-from pfl_lightning.federation.accounting import Accounting, Traffic
+from pfl_lightning.federation.accounting import Accounting, Traffic, Volume
 from pfl_lightning.federation.checkpoints import (
     FORMAT,
     Content,
@@ -47,21 +48,25 @@ from pfl_lightning.federation.checks import (
     check_network,
     check_never_training,
     check_participation,
+    check_uplink,
+    checked_update,
     server_read_refusal,
     try_optimizer,
 )
 from pfl_lightning.federation.client_models import NeedsSamplesError, examples_of, module_of
 from pfl_lightning.federation.client_states import ClientStates, ServerState, checked_rows
-from pfl_lightning.federation.cohort import Cohort, Progress
+from pfl_lightning.federation.cohort import LOSS, Cohort, Progress, RoundResult, Trained
 from pfl_lightning.federation.evaluator import Evaluator
 from pfl_lightning.federation.pretrained import leave_base_out, put_base_back, read_weights, take_weights
 from pfl_lightning.federation.sparsity import Sparsity
+from pfl_lightning.federation.versions import Versions
 from pfl_lightning.models import MLP, Head, InputKind, LoRA, Network, NetworkFactory, Part, Parts, start_network
 from pfl_lightning.objects import constructor_arguments, import_path, to_settings
 from pfl_lightning.seeding import Key, seed_of
-from pfl_lightning.server import Aggregator, Weighting, client_weights, pack_tensors, unpack_tensors
+from pfl_lightning.server import Aggregator, Message, Weighting, client_weights, pack_tensors, unpack_tensors
 from pfl_lightning.tasks import Classification, Task, try_loss
-from pfl_lightning.tree import Params, Tree, assign, constants, movable, prefixed, repeated, select
+from pfl_lightning.tree import Params, Tree, assign, constants, movable, prefixed, repeated, select, sum_type
+from pfl_lightning.uplink import Senders, Step, pass_on, rebase_stale_uploads
 
 FINETUNING_MOMENTUM = 0.5  # as in the code of SRPFL's authors
 HOOKS = (
@@ -119,6 +124,8 @@ class Method(pl.LightningModule):
         chunk_size: Clients in memory at once. Default: 32 MiB of their largest tensor on a CPU, 1 GiB elsewhere.
         aggregator: Adds up the uploads and training losses for the server, which learns sums alone. Default: in the
             clear (``Aggregator``); ``SecureAggregator`` masks each upload, ``DPAggregator`` adds noise.
+        uplink: Steps that a client's model takes on its way to the server, in this order, after pruning: ``Clip``,
+            ``Quantize``, or an attack such as ``SignFlip``. Default: none.
         sparsity: A penalty that makes local models sparse, and the pruning of what is sent; default: neither.
 
     Attributes:
@@ -134,6 +141,7 @@ class Method(pl.LightningModule):
         schedule: Factor of the local learning rates in each round.
         evaluator: The clients' scores and other metrics.
         accounting: Simulated time, bits and samples so far.
+        versions: What clients received that have not uploaded yet.
         progress: How far the current round or evaluation is.
         init_args: Constructor arguments by name.
         built_for: Arguments of ``build``, such as the input shape and the number of classes; empty before.
@@ -155,7 +163,7 @@ class Method(pl.LightningModule):
     uploads: ClassVar[tuple[str, ...]] = ()
     needs: ClassVar[tuple[Need, ...]] = ()  # of the data, the network and the participants
     prunes: ClassVar[bool] = True  # whether models can be pruned
-    one_model: ClassVar[bool] = True  # whether all clients begin a round with the network
+    uploads_models: ClassVar[bool] = True  # whether uploads under the network's names are models
     usual_head: ClassVar[int] = 1
     usual_momentum: ClassVar[float] = 0.0
     usual_weight_decay: ClassVar[float] = 1e-4
@@ -198,6 +206,7 @@ class Method(pl.LightningModule):
         backend: BackendName = "auto",
         chunk_size: PositiveInt | None = None,
         aggregator: Aggregator | None = None,
+        uplink: list[Step] | None = None,
         sparsity: Sparsity = Sparsity(),
     ) -> None:
         super().__init__()
@@ -214,6 +223,7 @@ class Method(pl.LightningModule):
         self.backend = backend
         self.chunk_size = chunk_size
         self.sparsity = sparsity
+        self.uplink = uplink or []
         self.aggregator = aggregator or Aggregator()
         self.has_own_task = task is not None
         self.task = task or Classification()  # that of the data, when it is built
@@ -228,6 +238,7 @@ class Method(pl.LightningModule):
         self.progress = Progress()
         self.evaluator = Evaluator()
         self.accounting = Accounting(self.aggregator)
+        self.versions = Versions()
         self.built_for: dict[str, Any] = {}
         self.test_only = False
         self.new_head_epochs = 0
@@ -385,14 +396,13 @@ class Method(pl.LightningModule):
         if batch.lacks_uploads(self.aggregator.fewest):
             self.skip_round(batch)
             return
-        bytes_before = self.aggregator.bytes
         arrived = len(batch.examples)
         batch = self.select_clients(batch._replace(weights=client_weights(batch.examples.counts, self.weighting)))
         if len(batch.examples) < min(arrived, self.aggregator.fewest):  # a secure sum of one upload would be that one
-            self.skip_round(batch, self.aggregator.bytes - bytes_before)
+            self.skip_round(batch)
             return
-        result = self.cohort.train(self, batch)  # broadcast, local_update, states back, sums
-        self.record(batch, self.aggregator.bytes - bytes_before, result.paper_bits, result.samples)
+        result = self.train_clients(batch)
+        self.record(batch, result.volume, result.samples)
         with self.clients.forbid_server_reads(server_read_refusal(self.aggregator, type(self).__name__)):
             self.server_update(result.mean, batch)
         self.optimizer.zero_grad()
@@ -402,20 +412,70 @@ class Method(pl.LightningModule):
         self.advance_clock(batch)
         self.log_round(batch, result.loss)
 
-    def skip_round(self, batch: Round, uploaded: int = 0) -> None:
+    def train_clients(self, batch: Round) -> RoundResult:
+        """What the participants of a round have trained and uploaded, added up; each stores what it keeps."""
+        uploads = bool(self.shared or self.uploads)
+        aggregator = self.aggregator if uploads else Aggregator()  # losses alone are for the log
+        received = select(self.network.state_dict(), self.shared)
+        total = aggregator.start(batch.participants, round_key(batch), received=received)
+        result = self.cohort.train(partial(self.participate, batch), batch, self.clients, total, self.engine.dtype)
+        if batch.arrivals is not None:
+            self.versions.keep(batch.arrivals.update.held, batch.round_index, self.broadcast())
+        return result if uploads else result._replace(volume=Volume())
+
+    def participate(self, batch: Round, places: Tensor, cohort: Examples) -> Trained:
+        """The part of some clients in a round: they receive, train, and upload. It has no side effects.
+
+        Args:
+            batch: The round.
+            places: Their places among the participants, ``[cohort]``, on the CPU.
+            cohort: Their training examples.
+        """
+        key = round_key(batch)
+        received = self.received(cohort.ids)
+        stale = batch.arrivals and batch.arrivals.of(places, batch.round_index)
+        if stale:
+            received = self.versions.received(stale.began, batch.round_index, received)
+        kept = select(received.own, self.clients.names)
+        trained, losses = checked_update(
+            type(self).__name__, self.local_update(cohort, received, key), len(cohort), kept
+        )
+        changed = {name: rows for name, rows in trained.own.items() if rows is not received.own.get(name)}
+        senders = Senders(cohort.ids, received, self.engine.trainable, self.num_clients, key)
+        model = pass_on(self.steps, select(changed, self.shared), senders)
+        others = {name: rows for name, rows in trained.own.items() if name.split(".")[0] in self.uploads}
+        volume = Traffic(self.message, self.engine.trainable).measured({**model, **others, LOSS: losses})
+        if stale:
+            shares = stale.shares.to(losses.device, sum_type(self.engine.dtype))
+            changes = self.engine.trainable if stale.changes else frozenset[str]()
+            model = rebase_stale_uploads(model, received.tree, self.broadcast(), shares, changes)
+        return Trained(select(trained.own, self.clients.names), {**model, **others}, losses, volume)
+
+    @property
+    def steps(self) -> list[Step]:
+        """The steps of a model on its way to the server: pruning, and those of ``uplink``."""
+        pruning = self.sparsity.pruning
+        return [*([] if pruning is None else [pruning]), *self.uplink]
+
+    @property
+    def message(self) -> Message:
+        """How uploads are written."""
+        return reduce(lambda message, step: step.message(message), self.steps, Message())
+
+    def skip_round(self, batch: Round) -> None:
         """Skip a round with too few uploads, mostly none: it takes time and traffic, and leaves the model as it was."""
         batch = batch.drop(torch.ones(len(batch.examples), dtype=torch.bool))
         self.optimizer.step()  # counts the round; no parameter has a gradient
-        self.record(batch, uploaded)
+        self.record(batch, Volume(), samples=0)
         self.advance_clock(batch)
         self.log_round(batch, None)
 
-    def record(self, batch: Round, uploaded: int, paper_bits: float = 0.0, samples: int = 0) -> None:
+    def record(self, batch: Round, uploads: Volume, samples: int) -> None:
         """Record what a round has cost; the arguments are those of ``Accounting.record``."""
-        up, down = (Traffic(self.engine.trainable, self.packs) for _ in range(2))
+        up, down = (Traffic(Message(packed=self.sparsity.prune), self.engine.trainable) for _ in range(2))
         if processes.rank() == 0:  # it has the rows of the first client
             self.count_traffic(batch, up, down)
-        self.accounting.record(batch, up, down, uploaded, paper_bits, samples)
+        self.accounting.record(batch, up.volume, down.volume, uploads, samples)
 
     def log_round(self, batch: Round, loss: Tensor | None) -> None:
         """Log a round's simulated time and cohort size, its loss if it has one, and what was summed and sent so far."""
@@ -465,19 +525,10 @@ class Method(pl.LightningModule):
         """Whether reports compare other methods with it."""
         return False
 
-    def sent(self, models: Tree) -> Tree:
-        """Some models as they are sent: their parameters pruned if ``sparsity`` says so, ``[models, ...]`` each."""
-        return {**models, **self.sparsity.pruned(select(models, self.engine.trainable))}
-
     @property
     def shared_parameters(self) -> Tree:
         """The server's parameters of the shared part; empty if nothing is shared."""
         return {name: tensor.data for name, tensor in self.network.named_parameters() if name in self.shared}
-
-    @property
-    def packs(self) -> bool:
-        """Whether models have many zeros, and so are packed to be sent and stored."""
-        return self.sparsity.prune
 
     @property
     def advice(self) -> str:
@@ -579,7 +630,8 @@ class Method(pl.LightningModule):
         self.shared = self.parts["all"] - self.kept
         chooses = type(self).select_clients is not Method.select_clients
         uploaded = (self.shared, self.uploads, self.shared & statistics)
-        check_aggregator(self.aggregator, *uploaded, self.weighting, chooses, self.one_model)
+        check_aggregator(self.aggregator, *uploaded, self.weighting, chooses, self.uploads_models)
+        check_uplink(self.uplink, type(self).__name__, self.shared, self.uploads_models)
         tensors = movable(self.network)
         start = checked_rows(self.initial_state(tensors, num_clients, seed), num_clients)
         self.clients = ClientStates(start)
@@ -753,9 +805,10 @@ class Method(pl.LightningModule):
         checkpoint["given"] = self.function_paths
         checkpoint["accounting"] = self.accounting.state_dict()
         self.cohort.save(checkpoint)
+        self.versions.save(checkpoint)
         self.clients.save(checkpoint)
         leave_base_out(checkpoint, self.network)
-        if self.packs:
+        if self.sparsity.prune:
             checkpoint["state_dict"] = pack_tensors(checkpoint["state_dict"])
 
     def on_load_checkpoint(self, checkpoint: Content) -> None:
@@ -771,6 +824,7 @@ class Method(pl.LightningModule):
             check_same(checkpoint, "given", self.function_paths)
             self.accounting.load_state_dict(checkpoint["accounting"])
             self.cohort.load(checkpoint)
+            self.versions.load(checkpoint)
             checkpoint["state_dict"] = unpack_tensors(checkpoint["state_dict"])
             check_finite(checkpoint, constants(self.network))
             name = min(self.engine.trainable)
@@ -782,6 +836,11 @@ class Method(pl.LightningModule):
             put_base_back(checkpoint, self.network, self.pretrained, self.parts["head"])
             self.load_state_dict(checkpoint["state_dict"])
             check_optimizer_state(checkpoint, list(self.network.parameters()))
+
+
+def round_key(batch: Round) -> Key:
+    """Key of all that is drawn at random in a round."""
+    return batch.seed, "train", batch.round_index
 
 
 def method_of(module: pl.LightningModule) -> Method:

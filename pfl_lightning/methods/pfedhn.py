@@ -60,7 +60,7 @@ class PFedHN(Method):
 
     display_name = "pFedHN"
     eval_models = ("personal",)
-    prunes = one_model = False
+    prunes = uploads_models = False
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
-from pfl_lightning.server.aggregator import Aggregator, Upload, WeightedSum, rebase_stale_uploads
-from pfl_lightning.server.dp_aggregator import DPAggregator
-from pfl_lightning.server.messages import nbytes, pack_tensors, packed_bits, unpack_tensors
+from pfl_lightning.server.aggregator import Aggregator, Upload, WeightedSum
+from pfl_lightning.server.dp_aggregator import DPAggregator, clipped
+from pfl_lightning.server.messages import Message, nbytes, pack_tensors, packed_bits, unpack_tensors
 from pfl_lightning.server.mixing_matrix import Mixing, MixingMatrix
-from pfl_lightning.server.quantile import make_add_up, quantile_from_sums
+from pfl_lightning.server.quantile import ClientSums, quantile_from_sums
 from pfl_lightning.server.secure_aggregator import SecureAggregator
 from pfl_lightning.server.topology import Complete, ErdosRenyi, Exponential, GraphFile, Ring, Star, Topology, Torus
 from pfl_lightning.server.votes import Median, TrimmedMean, Vote
@@ -18,12 +18,14 @@ from pfl_lightning.server.yogi import Yogi
 
 __all__ = [
     "Aggregator",
+    "ClientSums",
     "Complete",
     "DPAggregator",
     "ErdosRenyi",
     "Exponential",
     "GraphFile",
     "Median",
+    "Message",
     "Mixing",
     "MixingMatrix",
     "Ring",
@@ -38,15 +40,14 @@ __all__ = [
     "Weighting",
     "Yogi",
     "client_weights",
+    "clipped",
     "cosine_attention",
     "cosines",
     "distance_attention",
     "least_on_simplex",
-    "make_add_up",
     "nbytes",
     "pack_tensors",
     "packed_bits",
     "quantile_from_sums",
-    "rebase_stale_uploads",
     "unpack_tensors",
 ]

@@ -1,4 +1,3 @@
-from collections.abc import Collection
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -6,8 +5,8 @@ from torch import Tensor
 
 from pfl_lightning import processes
 from pfl_lightning.seeding import Key
-from pfl_lightning.server.messages import nbytes, packed_bits
-from pfl_lightning.tree import Tree, add_to, mix, wide
+from pfl_lightning.server.messages import nbytes
+from pfl_lightning.tree import Tree, add_to, mix
 
 UPLOADED = "sums/bytes"  # travels with the tensors that processes add up
 
@@ -41,9 +40,7 @@ class Aggregator:
         self.calls = 0
         self.bytes = 0
 
-    def start(
-        self, ids: Tensor, key: Key, limit: float | None = None, packed: bool = False, received: Tree | None = None
-    ) -> "WeightedSum":
+    def start(self, ids: Tensor, key: Key, limit: float | None = None, received: Tree | None = None) -> "WeightedSum":
         """Start a sum.
 
         Args:
@@ -51,13 +48,12 @@ class Aggregator:
             key: Key for the randomness of secure sums; a different one for each sum.
             limit: Largest absolute value that an upload may have, for sums with a limit. Default: the aggregator's
                 limit.
-            packed: Whether zeros are sent as one bit each; masked uploads are never packed.
             received: What clients received, ``[...]`` each; private sums clip the changes to it.
 
         Raises:
             PflError: If a secure sum is not possible with these participants or this limit.
         """
-        return WeightedSum(self, packed)
+        return WeightedSum(self)
 
     def count(self, uploaded: int) -> None:
         """Count one more sum, and the bytes uploaded for it."""
@@ -93,28 +89,26 @@ class WeightedSum:
 
     Args:
         aggregator: Where to count the sum.
-        packed: Whether zeros take one bit each in an upload; see ``packed_bits``.
+
+    Attributes:
+        uploaded: Bytes that clients have uploaded; complete when the sum has ended.
     """
 
-    def __init__(self, aggregator: Aggregator, packed: bool = False) -> None:
+    def __init__(self, aggregator: Aggregator) -> None:
         self.aggregator = aggregator
-        self.packed = packed
         self.total: Tree = {}
         self.uploaded = 0
 
-    def encode(self, ids: Tensor, weights: Tensor, tree: Tree) -> Upload:
+    def encode(self, ids: Tensor, weights: Tensor, tree: Tree, sent: int | None = None) -> Upload:
         """What some clients upload; has no side effects, so it can be repeated.
 
         Args:
             ids: The clients, ``[clients]``, on the CPU.
             weights: Their weights, ``[clients]``; the weights of a sum are not negative and sum to at most 1.
             tree: Their tensors, ``[clients, ...]``.
+            sent: Bytes of these tensors as they are sent in the clear. Default: their size.
         """
-        return Upload(mix(weights, tree), self.sent_bytes(tree))
-
-    def sent_bytes(self, tree: Tree) -> int:
-        """Bytes that clients send for these tensors, ``[clients, ...]`` each."""
-        return int(packed_bits(tree).sum()) // 8 if self.packed else nbytes(tree)
+        return Upload(mix(weights, tree), nbytes(tree) if sent is None else sent)
 
     def add(self, ids: Tensor, upload: Upload) -> None:
         """Receive what these clients upload, ``[clients]``; each client adds, abstains or is dropped once."""
@@ -148,24 +142,3 @@ class WeightedSum:
         """
         self.aggregator.count(self.uploaded)
         return self.total
-
-
-def rebase_stale_uploads(trained: Tree, began: Tree, newest: Tree, shares: Tensor, changes: Collection[str]) -> Tree:
-    """Uploads of clients that began with older models, as parts of a mean that the newest model x steps to.
-
-    FedAsync's rule (Xie et al. 2019, arXiv:1903.03934) is ``x + s_i * (trained_i - x)``, and FedBuff's (Nguyen et al.
-    2022, arXiv:2106.06639) ``x + s_i * (trained_i - began_i)``.
-
-    Args:
-        trained: What clients have trained, ``[cohort, ...]``; integers come back as floats.
-        began: What they began with, ``[cohort, ...]``.
-        newest: The newest model, ``[...]``.
-        shares: How much each upload counts, ``[cohort]``.
-        changes: Names of the tensors of which the change counts, FedBuff's rule.
-    """
-    rebased = {}
-    for name, rows in trained.items():
-        start = began[name] if name in changes else newest[name]
-        moved = (rows - start).to(rows if rows.is_floating_point() else shares)
-        rebased[name] = moved.mul_(wide(shares, moved)).add_(newest[name])  # in place: new memory is what takes time
-    return rebased

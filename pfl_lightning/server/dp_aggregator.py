@@ -65,7 +65,7 @@ class DPAggregator(Aggregator):
         self.fewest = self.inner.fewest
 
     def start(
-        self, ids: Tensor, key: Key, limit: float | None = None, packed: bool = False, received: Tree | None = None
+        self, ids: Tensor, key: Key, limit: float | None = None, received: Tree | None = None
     ) -> "PrivateWeightedSum":
         """Start a sum; see ``Aggregator.start``. Clipped uploads are never packed."""
         if received is None:
@@ -114,7 +114,7 @@ class PrivateWeightedSum(WeightedSum):
         self.key = key
         self.heard = 0
 
-    def encode(self, ids: Tensor, weights: Tensor, tree: Tree) -> Upload:
+    def encode(self, ids: Tensor, weights: Tensor, tree: Tree, sent: int | None = None) -> Upload:
         """Clip the updates of some clients; see ``WeightedSum.encode``."""
         assert torch.equal(weights, weights[:1].expand_as(weights)), "or one could move the sum more than another"
         return self.inner.encode(ids, weights, {**tree, **clipped(tree, self.received, self.private.clip_norm)})
@@ -140,7 +140,8 @@ class PrivateWeightedSum(WeightedSum):
     def result(self) -> Tree:
         """End the sum, add noise to the models in it, and count it."""
         total = self.inner.result()
-        self.aggregator.count(self.inner.uploaded)
+        self.uploaded = self.inner.uploaded
+        self.aggregator.count(self.uploaded)
         deviation = self.private.noise_multiplier * self.private.clip_norm / self.heard
         if deviation:
             for name in sorted(self.received.keys() & total.keys()):

@@ -1,6 +1,7 @@
 """Sizes of messages, and sparse models in checkpoints: zeros take one bit each where that is shorter."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -8,9 +9,39 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_lightning.tree import Tree
+from pfl_lightning.tree import Tree, select
 
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # integer types by width in bytes
+SCALE = 32  # bits of the number that those of a quantized tensor are multiples of
+
+
+@dataclass(frozen=True)
+class Message:
+    """How an upload is written, as its steps decide.
+
+    Attributes:
+        packed: Whether zeros take one bit each where that is shorter; see ``packed_bits``.
+        value_bits: Bits of each parameter of the model; None for those of its floats.
+    """
+
+    packed: bool = False
+    value_bits: int | None = None
+
+    def bytes(self, tree: Tree, parameters: Set[str]) -> int:
+        """Bytes of the uploads of some clients.
+
+        Args:
+            tree: What they upload, ``[clients, ...]`` each.
+            parameters: Names of the parameters; other tensors, such as losses, are sent as floats.
+        """
+        if self.packed:
+            return int(packed_bits(tree).sum()) // 8
+        if self.value_bits is None:
+            return nbytes(tree)
+        quantized = select(tree, parameters)
+        others = {name: stack for name, stack in tree.items() if name not in quantized}
+        sizes = [len(stack) * -(-(stack[0].numel() * self.value_bits + SCALE) // 8) for stack in quantized.values()]
+        return nbytes(others) + sum(sizes)
 
 
 def nbytes(tree: Mapping[str, Tensor]) -> int:

@@ -1,7 +1,6 @@
 """A quantile of clients' values, computed from nothing but sums over the clients."""
 
 from collections.abc import Callable
-from itertools import count
 
 import torch
 from torch import Tensor
@@ -77,8 +76,8 @@ def step(values: Tensor, share: float, quantile: float, add_up: AddUp, resolutio
     return quantile + float((pull + 2 * share - 1) / total)
 
 
-def make_add_up(aggregator: Aggregator, ids: Tensor, weights: Tensor, key: Key, limit: float) -> AddUp:
-    """Make a function that adds up contributions of clients, with one sum per call.
+class ClientSums:
+    """Adds up contributions of clients, by one sum per call.
 
     Args:
         aggregator: Adds up for the server.
@@ -86,12 +85,25 @@ def make_add_up(aggregator: Aggregator, ids: Tensor, weights: Tensor, key: Key, 
         weights: Their weights, with a sum of 1, ``[clients]``.
         key: Key for the randomness of secure sums.
         limit: Largest absolute value of a contribution.
+
+    Attributes:
+        uploaded: Bytes that clients have uploaded so far.
     """
-    numbers = count()
 
-    def add_up(values: Tensor) -> Tensor:
-        total = aggregator.start(ids, (*key, next(numbers)), limit)
-        total.add(ids, total.encode(ids, weights, {"values": values}))
-        return total.result()["values"]
+    def __init__(self, aggregator: Aggregator, ids: Tensor, weights: Tensor, key: Key, limit: float) -> None:
+        self.aggregator = aggregator
+        self.ids = ids
+        self.weights = weights
+        self.key = key
+        self.limit = limit
+        self.calls = 0
+        self.uploaded = 0
 
-    return add_up
+    def __call__(self, values: Tensor) -> Tensor:
+        """The weighted sum of some numbers of each client, ``[clients, ...]``."""
+        total = self.aggregator.start(self.ids, (*self.key, self.calls), self.limit)
+        total.add(self.ids, total.encode(self.ids, self.weights, {"values": values}))
+        found = total.result()["values"]
+        self.calls += 1
+        self.uploaded += total.uploaded
+        return found

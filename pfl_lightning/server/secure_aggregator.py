@@ -109,7 +109,7 @@ class SecureAggregator(Aggregator):
         self.code = FixedPoint(limit)
 
     def start(
-        self, ids: Tensor, key: Key, limit: float | None = None, packed: bool = False, received: Tree | None = None
+        self, ids: Tensor, key: Key, limit: float | None = None, received: Tree | None = None
     ) -> "SecureWeightedSum":
         """Start a sum; see ``Aggregator.start``. Masked uploads are never packed."""
         if len(ids) < self.fewest:
@@ -139,7 +139,7 @@ class SecureWeightedSum(WeightedSum):
         self.silent = ids[:0]
         self.dropped = ids[:0]
 
-    def encode(self, ids: Tensor, weights: Tensor, tree: Tree) -> Upload:
+    def encode(self, ids: Tensor, weights: Tensor, tree: Tree, sent: int | None = None) -> Upload:
         """Masked words of some clients; see ``WeightedSum.encode``.
 
         Raises:

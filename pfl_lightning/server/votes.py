@@ -7,13 +7,12 @@ import torch
 from torch import Tensor
 
 from pfl_lightning import processes
-from pfl_lightning.bounds import ShareBelowHalf
+from pfl_lightning.bounds import ROUNDING, ShareBelowHalf
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import Key
 from pfl_lightning.server.aggregator import Aggregator, Upload, WeightedSum
+from pfl_lightning.server.messages import nbytes
 from pfl_lightning.tree import Tree, mix, select
-
-ROUNDING = 1e-9  # a share times a number of clients may miss a whole number by float error
 
 
 class Vote(Aggregator, ABC):
@@ -25,16 +24,14 @@ class Vote(Aggregator, ABC):
 
     needs = "rows"
 
-    def start(
-        self, ids: Tensor, key: Key, limit: float | None = None, packed: bool = False, received: Tree | None = None
-    ) -> "Ballot":
+    def start(self, ids: Tensor, key: Key, limit: float | None = None, received: Tree | None = None) -> "Ballot":
         """Start a vote; see ``Aggregator.start``."""
         if received is None:
             name = type(self).__name__
             raise PflError(
                 f"model.aggregator: {name} is not possible for other sums than of models; allowed: Aggregator"
             )
-        return Ballot(self, packed, received)
+        return Ballot(self, received)
 
     @abstractmethod
     def combine(self, rows: Tensor) -> Tensor:
@@ -79,22 +76,21 @@ class Ballot(WeightedSum):
 
     Args:
         vote: The rule, which counts it.
-        packed: See ``WeightedSum``.
         received: What clients received, ``[...]`` each: the tensors that are voted on.
     """
 
-    def __init__(self, vote: Vote, packed: bool, received: Tree) -> None:
-        super().__init__(vote, packed)
+    def __init__(self, vote: Vote, received: Tree) -> None:
+        super().__init__(vote)
         self.vote = vote
         self.received = received
         self.ids: list[Tensor] = []
         self.rows: list[Tree] = []
 
-    def encode(self, ids: Tensor, weights: Tensor, tree: Tree) -> Upload:
+    def encode(self, ids: Tensor, weights: Tensor, tree: Tree, sent: int | None = None) -> Upload:
         """The models of some clients, ``[clients, ...]``, beside the weighted sum of what else they upload."""
         models = {name: stack.to(weights) for name, stack in select(tree, self.received).items()}
         others = {name: stack for name, stack in tree.items() if name not in models}
-        return Upload({**mix(weights, others), **models}, self.sent_bytes(tree))
+        return Upload({**mix(weights, others), **models}, nbytes(tree) if sent is None else sent)
 
     def add(self, ids: Tensor, upload: Upload) -> None:
         """Receive the models of these clients, ``[clients]``."""

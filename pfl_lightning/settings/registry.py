@@ -42,6 +42,7 @@ KINDS = {
     "staleness": Kind("system", "Staleness", "--data.participation.staleness"),
     "speeds": Kind("system", "Speeds", "--data.speeds"),
     "topologies": Kind("server", "Topology", "--model.topology"),
+    "uplink": Kind("uplink", "Step", "--model.uplink+"),
     "aggregators": Kind("server", "Aggregator", "--model.aggregator", with_base=True),
     "callbacks": Kind("callbacks", "Callback", "--trainer.callbacks+"),
 }

@@ -8,7 +8,7 @@ from pfl_lightning.system.asynchronous import (
     Staleness,
 )
 from pfl_lightning.system.clock import Clock
-from pfl_lightning.system.ledger import Ledger, model_bits
+from pfl_lightning.system.ledger import Ledger
 from pfl_lightning.system.participation import Participation
 from pfl_lightning.system.speeds import (
     DynamicExponential,
@@ -38,5 +38,4 @@ __all__ = [
     "Times",
     "TwoPopulation",
     "UniformTime",
-    "model_bits",
 ]

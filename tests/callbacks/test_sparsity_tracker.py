@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from tensorboard.backend.event_processing.event_accumulator import IMAGES, EventAccumulator
 
 from pfl_lightning.callbacks import SparsityTracker, sparsity_tracker
+from pfl_lightning.callbacks.sparsity_tracker import dense_bits, sparse_bits
 from pfl_lightning.methods import Ditto, FedAvg, FedMac, FedRep, Sparsity
 from pfl_lightning.metrics import ClientDensity
 from pfl_lightning.models import MLP, VGG
@@ -98,7 +99,8 @@ def test_a_tracked_run_trains_and_scores_as_an_untracked_one_and_leaves_no_metri
     for method, _ in runs:
         assert not len(method.evaluator.measures)
     torch.testing.assert_close(*(method.state_dict() for method, _ in runs), rtol=0, atol=0)
-    scores = {name: v for name, v in runs[0][1].callback_metrics.items() if not name.startswith("density/")}
+    tracked = ("density/", "bits/paper")
+    scores = {name: v for name, v in runs[0][1].callback_metrics.items() if not name.startswith(tracked)}
     assert scores == runs[1][1].callback_metrics
 
 
@@ -123,3 +125,33 @@ def test_the_heat_maps_of_a_resumed_run_are_those_of_an_uninterrupted_one(drawn,
         assert densities[-1, -1] == trainer.callback_metrics[f"density/{model}/all/2e-02"]
     images = EventAccumulator(str(tmp_path / "board"), {IMAGES: 0}).Reload()
     assert sorted(event.step for event in images.Images("density/global")) == [2, 6]
+
+
+# Bits by the formula of FedMac's paper
+
+
+def test_the_formula_gives_the_numbers_of_the_paper():
+    parameters = 784 * 100 + 100 + 100 * 10 + 10  # of the network whose bits FedMac's Figure 6 shows
+    half, lowest = parameters // 2, 39357  # densities of 50 and 49.5 %
+    assert dense_bits(parameters) == 5_088_640
+    assert sparse_bits(parameters, half) / dense_bits(parameters) == 0.5234375
+    assert sparse_bits(parameters, lowest) == 2_638_511
+    assert sparse_bits(parameters, parameters) - dense_bits(parameters) == parameters
+
+
+def test_the_bits_of_a_link_are_those_of_all_rounds_also_after_a_resume(ragged_data, fit, tmp_path):
+    def bits(trainer):
+        return float(trainer.callback_metrics["bits/paper"])
+
+    dense, trainer = run(FedAvg, ragged_data(), fit, "dense", rounds=3)
+    size = sum(parameter.numel() for parameter in dense.network.parameters())
+    assert bits(trainer) == 3 * 2 * dense_bits(size)
+
+    pruned = partial(FedAvg, sparsity=Sparsity(prune=True, threshold=0.05))
+    _, straight = run(pruned, ragged_data(), fit, "straight", rounds=3)
+    run(pruned, ragged_data(), fit, "resumed", rounds=2)
+    _, resumed = run(pruned, ragged_data(), fit, "resumed", 3, ckpt_path=tmp_path / "resumed/checkpoints/last.ckpt")
+    assert bits(resumed) == bits(straight) < 3 * 2 * sparse_bits(size, size)
+    one, _ = run(pruned, ragged_data(), fit, "one", rounds=1)
+    ledger = one.accounting.ledger
+    assert ledger.entries == 2 * size > ledger.values

@@ -31,9 +31,8 @@ from pfl_lightning.methods import (
     Sparsity,
 )
 from pfl_lightning.models import MLP, ResNet18
-from pfl_lightning.server import Aggregator, DPAggregator, SecureAggregator, unpack_tensors
+from pfl_lightning.server import Aggregator, DPAggregator, Message, SecureAggregator, unpack_tensors
 from pfl_lightning.system import Participation
-from pfl_lightning.system.ledger import dense_bits, sparse_bits
 
 CLIENTS, WIDTH = 6, 32  # of the ragged data; bits of a number
 
@@ -91,7 +90,7 @@ def test_a_round_sends_every_model_once_over_each_link(make, part, senders, rece
     size, ledger = parameters(method, part), method.accounting.ledger
     assert (ledger.up, ledger.down) == (WIDTH * senders * (size + losses), WIDTH * receivers * size)
     assert ledger.total == 2 * (ledger.up + ledger.down)
-    assert ledger.paper == pytest.approx(2 * dense_bits(size) * (senders + receivers) / CLIENTS)
+    assert ledger.entries == ledger.values == pytest.approx(size * (senders + receivers) / CLIENTS)
     logged = method.trainer.callback_metrics
     assert {name: logged[name] for name in ledger.scalars()} == ledger.scalars()
 
@@ -100,15 +99,15 @@ def test_a_round_sends_every_model_once_over_each_link(make, part, senders, rece
 def test_frozen_parameters_are_not_sent_and_tied_ones_once(make, size, train):
     ledger = train(make, 2, network=frozen_and_tied).accounting.ledger
     assert (ledger.up, ledger.down) == (WIDTH * CLIENTS * (size + 1), WIDTH * CLIENTS * size), "with the loss"
-    assert ledger.paper == 2 * dense_bits(size) * 2
+    assert ledger.entries == 2 * size
 
 
 @pytest.mark.parametrize(
     ("make", "models"), [(FedAvg, 1), (SCAFFOLD, 2), (partial(IFCA, groups=3), 3), (partial(FedEM, models=3), 3)]
 )
-def test_the_formula_counts_all_models_that_travel(make, models, train):
+def test_parameters_of_all_models_that_travel_are_counted(make, models, train):
     method = train(make, 1)
-    assert method.accounting.ledger.paper == pytest.approx(2 * models * dense_bits(parameters(method)))
+    assert method.accounting.ledger.entries == pytest.approx(2 * models * parameters(method))
 
 
 def test_words_before_a_parameters_name_do_not_hide_it():
@@ -122,7 +121,7 @@ def test_words_before_a_parameters_name_do_not_hide_it():
 def test_clients_that_sit_out_send_and_receive_nothing(make, ragged_data, train):
     method = train(make, 1, ragged_data(participation=Participation(4)))
     assert method.accounting.ledger.down == WIDTH * 4 * parameters(method)
-    assert method.accounting.ledger.paper == 2 * dense_bits(parameters(method)), "that is of one link"
+    assert method.accounting.ledger.entries == 2 * parameters(method), "that is of one link"
 
 
 @pytest.mark.parametrize(("make", "losses"), [(FedAvg, 1), (HeurFedAMP, 0)])
@@ -138,7 +137,6 @@ def test_a_masked_upload_is_a_word_for_each_number_even_if_it_is_pruned(train):
     method = train(FedAvg, 1, aggregator=SecureAggregator(), sparsity=Sparsity(prune=True, threshold=1e9))
     size = parameters(method)
     assert method.accounting.ledger.up == 64 * CLIENTS * (size + 2), "with the loss and the weight"
-    assert method.accounting.ledger.paper == dense_bits(size) + sparse_bits(size, size)
 
 
 @pytest.mark.parametrize("make", [DPSGD, DisPFL, HeurFedAMP])
@@ -154,23 +152,23 @@ def test_counting_what_is_sent_changes_no_row_of_a_client(make, ragged_data, fit
     )
 
 
-def test_statistics_are_sent_but_the_formula_does_not_know_them():
+def test_statistics_are_sent_but_are_no_parameters():
     network = ResNet18((3, 32, 32), 10)
     names = {name for name, _ in network.named_parameters()}
-    traffic = Traffic(names, pruned=False)
+    traffic = Traffic(Message(), names)
     traffic.add(network.state_dict(), 3)
     numbers = sum(parameter.numel() for parameter in network.parameters())
-    assert traffic.paper == 3 * dense_bits(numbers)
-    assert traffic.bits == 3 * 8 * sum(tensor.nbytes for tensor in network.state_dict().values())
+    size = sum(tensor.nbytes for tensor in network.state_dict().values())
+    assert traffic.volume == (3 * size, 3 * numbers, 3 * numbers)
 
 
 def test_no_number_is_read_unless_models_are_pruned():
     model = {"fc.weight": torch.empty(5, device="meta")}
-    static = Traffic({"fc.weight"}, pruned=False)
+    static = Traffic(Message(), {"fc.weight"})
     static.add(model, 5)
-    assert (static.bits, static.paper) == (5 * 5 * WIDTH, 5 * dense_bits(5))
+    assert static.volume == (5 * 5 * WIDTH // 8, 5 * 5, 5 * 5)
     with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
-        Traffic({"fc.weight"}, pruned=True).add(model, 1)
+        Traffic(Message(packed=True), {"fc.weight"}).add(model, 1)
 
 
 def packed_bits(tree):
@@ -191,9 +189,9 @@ def test_pruned_models_are_measured_as_they_are_sent(ragged_data, fit):
     assert (one.down, two.down) == (packed_bits(start), packed_bits(first))
     assert (one.up, two.up) == (packed_bits(first) + WIDTH, packed_bits(second) + WIDTH)
     assert two.up < WIDTH * sum(tensor.numel() for tensor in first.values()) * 0.9
-    sizes = [sum(t.numel() for t in tree.values()) for tree in (start, first, first, second)]
-    values = [sum(int(t.count_nonzero()) for t in tree.values()) for tree in (start, first, first, second)]
-    assert two.paper == sum(map(sparse_bits, sizes, values))
+    last = [tensor for tree in (first, second) for tensor in tree.values()]
+    assert two.entries == sum(tensor.numel() for tensor in last)
+    assert two.values == sum(int(tensor.count_nonzero()) for tensor in last)
 
 
 def test_the_ledger_does_not_depend_on_the_chunks(train):
@@ -230,8 +228,8 @@ def test_what_is_saved_goes_on_as_it_was():
     one, other = (Accounting(Aggregator()) for _ in range(2))
     one.clock.advance(np.array([1.5, 0.5]), 2.0)
     one.clock.ready = {3: 1.5}
-    one.ledger.record(8, 16, 0.5)
-    one.ledger.samples, one.aggregator.calls, one.aggregator.bytes = 7, 2, 80
+    one.ledger.record(8, 16, 0.5, 0.5, samples=7)
+    one.aggregator.calls, one.aggregator.bytes = 2, 80
     other.load_state_dict(torch.load(saved(one.state_dict()), weights_only=True))
     assert (other.clock, other.ledger, other.scalars()) == (one.clock, one.ledger, one.scalars())
     assert other.ledger.total > 0

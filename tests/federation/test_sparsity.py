@@ -77,12 +77,12 @@ HALF = {"floor": "topk", "min_density": 0.5}
 )
 def test_entries_are_pruned_up_to_the_threshold_or_but_for_the_largest(options, before, after):
     models = {"w": torch.tensor(before)}
-    assert Sparsity(prune=True, threshold=0.1, **options).pruned(models)["w"].tolist() == after
+    assert Sparsity(prune=True, threshold=0.1, **options).pruning.pruned(models)["w"].tolist() == after
     assert models["w"].tolist() == before, "the argument stays as it is"
 
 
 def test_a_diverged_model_stays_diverged():
-    pruned = Sparsity(prune=True).pruned({"w": torch.tensor([[torch.nan, 0.0, -torch.inf]])})["w"]
+    pruned = Sparsity(prune=True).pruning.pruned({"w": torch.tensor([[torch.nan, 0.0, -torch.inf]])})["w"]
     assert pruned.isnan().tolist() == [[True, False, False]]
     assert pruned[0, 2] == -torch.inf
 
@@ -92,7 +92,7 @@ def test_the_largest_entries_of_each_model_are_kept_and_no_others_below_the_thre
     models = {"a": torch.randn(4, 3, 5), "b": torch.randn(4, 8)}
     scales = torch.tensor([1e-3, 0.1, 1.0, 10.0])
     models = {name: stack * scales.view(4, *[1] * (stack.ndim - 1)) for name, stack in models.items()}
-    pruned = Sparsity(prune=True, threshold=0.1, min_density=min_density, floor="topk").pruned(models)
+    pruned = Sparsity(prune=True, threshold=0.1, min_density=min_density, floor="topk").pruning.pruned(models)
     least = ceil(min_density * 23)
     for client in range(4):
         before, after = (torch.cat([t["a"][client].flatten(), t["b"][client]]) for t in (models, pruned))
@@ -104,7 +104,7 @@ def test_the_largest_entries_of_each_model_are_kept_and_no_others_below_the_thre
 
 def test_a_share_that_is_not_exact_in_binary_keeps_as_many_entries_as_it_says():
     sparsity = Sparsity(prune=True, threshold=1e9, min_density=0.55, floor="topk")
-    assert sparsity.pruned({"w": torch.rand(1, 100)})["w"].count_nonzero() == 55
+    assert sparsity.pruning.pruned({"w": torch.rand(1, 100)})["w"].count_nonzero() == 55
 
 
 def test_the_largest_entries_can_only_be_kept_where_others_are_pruned():

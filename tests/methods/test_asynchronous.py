@@ -98,7 +98,7 @@ def test_clients_of_several_versions_train_at_once_as_each_alone_from_its_own(na
         if not received.shared and received.own:
             batch = data.make_round(method.accounting.clock.rounds)
             for place, version in enumerate(batch.arrivals.began.tolist()):
-                sent = method.cohort.versions.trees.get(version, method.broadcast())
+                sent = method.versions.trees.get(version, method.broadcast())
                 row = {each: received.own[each][place : place + 1] for each in method.clients.names}
                 alone = usual(cohort.rows(place, place + 1), Params(sent, row), key)[0].own
                 alike.append(max(float((together[0].own[n][place] - alone[n][0]).abs().max()) for n in alone))
@@ -121,7 +121,7 @@ def test_resume_with_clients_in_flight_is_exact_bit_for_bit(make, in_flight, res
     assert distance(straight, method) == 0
     assert straight.accounting.state_dict() == method.accounting.state_dict()
     assert straight.trainer.callback_metrics == method.trainer.callback_metrics
-    assert straight.cohort.versions.trees.keys() == method.cohort.versions.trees.keys()
+    assert straight.versions.trees.keys() == method.versions.trees.keys()
     (data := make_data()).setup()
     assert data.make_round(5).arrivals.began.min() < 5, "clients are in flight"
 
@@ -147,7 +147,7 @@ def test_what_is_logged_and_sent(in_flight, fit):
     staleness = 7 - batches[-1].arrivals.began.double()
     assert float(logged["staleness/mean"]) == staleness.mean()
     assert float(logged["staleness/largest"]) == staleness.max() > 0
-    assert float(logged["system/versions"]) == len(method.cohort.versions.trees)
+    assert float(logged["system/versions"]) == len(method.versions.trees)
     assert float(logged["system/updates_per_second"]) == pytest.approx(8 / method.accounting.clock.total)
     heard = {client for batch in batches for client in batch.examples.ids.tolist()}
     assert float(logged["system/heard"]) == pytest.approx(len(heard) / 6)

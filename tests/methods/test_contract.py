@@ -29,6 +29,7 @@ from pfl_lightning.objects import to_settings
 from pfl_lightning.server import DPAggregator, ErdosRenyi, Median, SecureAggregator, TrimmedMean, Yogi
 from pfl_lightning.system import Participation
 from pfl_lightning.tree import Params
+from pfl_lightning.uplink import Clip, Quantize, SignFlip
 
 
 def over_secure_sums(kind, **options):
@@ -62,6 +63,9 @@ METHODS = {
     "FedAvg with AdamW": partial(methods.FedAvg, optimizer="AdamW", epochs=2, weight_decay=0.1),
     "FedAvg over secure sums": partial(over_secure_sums, methods.FedAvg),
     "FedAvg by a median": lambda **kwargs: make_method(methods.FedAvg, aggregator=Median(), **kwargs),
+    "FedAvg with attackers": lambda **kwargs: make_method(
+        methods.FedAvg, uplink=[Clip(0.5), Quantize(6), SignFlip(0.4)], **kwargs
+    ),
     "FedAvgM": partial(methods.FedAvg, server_optimizer=partial(SGD, lr=0.7, momentum=0.9)),
     "FedEM": partial(methods.FedEM, models=2),
     "FedEM over secure sums": partial(over_secure_sums, methods.FedEM),
@@ -129,6 +133,27 @@ NEED_A_BODY = (
     *("DePRL", "FedAS", "FedBABU", "FedCP", "FedDBE", "FedDPA", "FedPAC", "FedPer", "FedProto", "FedRep", "GPFL"),
     *("KNNPer", "LGFedAvg", "MOON"),
 )
+WITHOUT_SUMS = (
+    "APPLE",
+    "CFL",
+    "DPSGD",
+    "DePRL",
+    "DisPFL",
+    "FedAMP",
+    "FedFomo",
+    "FedPAC",
+    "HeurFedAMP",
+    "Local",
+    "PFedHN",
+)
+WITHOUT_A_VOTE = (
+    *WITHOUT_SUMS,
+    "FedAS",
+    "FedEM",
+    "FedProto",
+    "IFCA",
+    "Local",
+)  # no model is uploaded, or it is weighted
 UNSUITABLE = {"logistic": NEED_A_BODY, "convnet": ("FedDPA",)}  # the latter adapts linear layers of the body
 
 FIRST = {type(make()): name for name, make in reversed(METHODS.items())}  # of the settings of each class
@@ -243,6 +268,28 @@ def test_unequal_clients_give_finite_results_and_a_checkpoint_restores_them_with
     if "server_optimizer" in said:
         said["server_optimizer"] = wanted["server_optimizer"]  # the parser's own factory
     assert said == wanted
+
+
+@every_method
+@pytest.mark.parametrize("vote", [Median, TrimmedMean])
+def test_a_vote_bears_attackers_or_is_one_line(make, vote, ragged_data, fit):
+    torch.set_default_dtype(torch.float64)
+
+    def run(chunk_size=None, share=0.3):
+        options = {"aggregator": vote(), "uplink": [SignFlip(share)]}
+        method = make(network=NETWORKS["mlp"], batch_size=4, chunk_size=chunk_size, **options)
+        fit(method, ragged_data(num_clients=7), 2, bare=True)
+        return method
+
+    name = type(make()).__name__
+    if name in WITHOUT_A_VOTE:
+        with pytest.raises(TypeError if name in WITHOUT_SUMS else PflError, match="aggregator"):
+            run()
+        return
+    whole = run()
+    assert all(torch.isfinite(tensor).all() for tensor in tensors(whole).values())
+    assert distance(whole, run(2)) < 1e-10
+    assert distance(whole, run(share=0.0)) > 1e-7, "somebody attacks"
 
 
 @pytest.mark.slow

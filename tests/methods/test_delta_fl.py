@@ -52,7 +52,7 @@ def test_the_round_after_a_skipped_first_one_chooses_the_threshold(ragged_data, 
 def mean_by_fedavg(batch, data):
     """The shared model after a round of FedAvg by some clients with some weights."""
     reference = built(FedAvg, data)
-    return reference.cohort.train(reference, batch).mean
+    return reference.train_clients(batch).mean
 
 
 @pytest.mark.parametrize("weighting", ["samples", "uniform"])

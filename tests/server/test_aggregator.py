@@ -2,7 +2,7 @@ import pytest
 import torch
 from fakes.sums import add
 
-from pfl_lightning.server import Aggregator, client_weights, rebase_stale_uploads
+from pfl_lightning.server import Aggregator, client_weights
 from pfl_lightning.tree import mix
 
 IDS = torch.tensor([7, 2, 9])
@@ -33,19 +33,3 @@ def test_calls_and_uploaded_bytes_are_counted():
         total.result()
     # two clients, each with 5 + 1 numbers of 4 bytes; twice
     assert sums.scalars() == {"sums/calls": 2.0, "sums/bytes": pytest.approx(2 * 2 * 6 * 4)}
-
-
-def test_stale_uploads_are_changes_of_the_newest_model_or_models_beside_it():
-    newest, began = {"w": torch.tensor([10.0, 20.0])}, {"w": torch.tensor([[1.0, 2.0], [10.0, 20.0]])}
-    trained, shares = {"w": torch.tensor([[3.0, 8.0], [11.0, 20.0]])}, torch.tensor([0.5, 1.0])
-    # by changes 10 + (3 - 1) / 2 and 20 + (8 - 2) / 2; by models half-way from 10 to 3 and from 20 to 8
-    changes = rebase_stale_uploads(trained, began, newest, shares, {"w"})["w"]
-    assert changes.tolist() == [[11.0, 23.0], [11.0, 20.0]]
-    assert rebase_stale_uploads(trained, began, newest, shares, set())["w"].tolist() == [[6.5, 14.0], [11.0, 20.0]]
-
-
-def test_counters_come_back_as_numbers_between():
-    found = rebase_stale_uploads(
-        {"n": torch.tensor([8, 4])}, {}, {"n": torch.tensor(2)}, torch.tensor([0.5, 1.0]), set()
-    )
-    assert found["n"].tolist() == [5.0, 4.0]

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pfl_lightning.metrics.functional import weighted_quantile
-from pfl_lightning.server import SecureAggregator, client_weights, make_add_up, quantile_from_sums
+from pfl_lightning.server import ClientSums, SecureAggregator, client_weights, quantile_from_sums
 from pfl_lightning.server.quantile import step
 
 
@@ -108,7 +108,7 @@ def test_secure_sums_find_the_same_quantile_in_one_call_per_step(masks):
     source = torch.Generator().manual_seed(1)
     values = 1000 * torch.rand(40, generator=source)
     weights = client_weights(torch.randint(1, 99, (40,), generator=source), "samples")
-    add_up = make_add_up(sums, torch.arange(40), weights, ("quantile",), limit=1e6)
+    add_up = ClientSums(sums, torch.arange(40), weights, ("quantile",), limit=1e6)
     found = quantile_from_sums(values, 0.7, add_up, steps=20)
     assert found == pytest.approx(quantile_from_sums(values, 0.7, adder(weights), steps=20), abs=1e-6)
     assert sums.calls == len(keys) == 21, "or two uploads of a client would have the same mask"

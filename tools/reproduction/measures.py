@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import pfl_lightning
+from pfl_lightning.callbacks.sparsity_tracker import dense_bits
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.metrics import pair_correlation, pairs
 from pfl_lightning.report import Curve, RunRecord
@@ -19,7 +20,6 @@ from pfl_lightning.report.measures import TEST, TRAIN
 from pfl_lightning.report.run_files import BITS, CALLS, LINK_BITS, LOSS
 from pfl_lightning.runs.experiment import Experiment
 from pfl_lightning.server import cosines
-from pfl_lightning.system.ledger import dense_bits
 from reproduction.claims import Floats
 from reproduction.runs import is_finished
 

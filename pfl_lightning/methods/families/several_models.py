@@ -32,8 +32,8 @@ class SeveralModels(Method):
     """
 
     uploads = (MODELS, WEIGHTS)
-    needs: ClassVar[tuple[Need, ...]] = ("rounds",)  # the uploads are no models
-    prunes = one_model = False
+    needs: ClassVar[tuple[Need, ...]] = ("rounds",)
+    prunes = uploads_models = False
     number: int
 
     def __init__(self, **kwargs: Any) -> None:

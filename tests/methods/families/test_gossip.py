@@ -14,7 +14,7 @@ from pfl_lightning.callbacks import StageDoubling
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.accounting import Traffic
 from pfl_lightning.methods import DPSGD, DePRL, DisPFL, FedAvg, FedRep
-from pfl_lightning.server import Complete, ErdosRenyi, Ring
+from pfl_lightning.server import Complete, ErdosRenyi, Message, Ring
 from pfl_lightning.system import Participation
 from pfl_lightning.system.speeds import FixedSpeeds
 from pfl_lightning.tasks import Classification
@@ -144,9 +144,9 @@ def test_a_client_whose_model_is_dropped_is_still_sent_those_of_its_neighbours(m
     method, batch = built(make, data), data.make_round(0)
     bits = []
     for delivered in (batch, batch.drop(batch.examples.host_ids == 3)):
-        up, down = (Traffic(method.engine.trainable, method.packs) for _ in range(2))
+        up, down = (Traffic(Message(), method.engine.trainable) for _ in range(2))
         method.count_traffic(delivered, up, down)
-        bits.append(up.bits)
+        bits.append(up.volume.bytes)
     assert bits[0] * 10 == bits[1] * 12 > 0
 
 

@@ -1,0 +1,199 @@
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence, Set
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pfl_lightning.bounds import ROUNDING, PositiveFloat, ValueBits
+from pfl_lightning.errors import PflError
+from pfl_lightning.seeding import Key, random_bits
+from pfl_lightning.server import Message, clipped
+from pfl_lightning.tree import Params, Tree, select, wide
+
+
+class Senders(NamedTuple):
+    """The clients whose uploads pass a step.
+
+    Attributes:
+        ids: Their ids, ``[clients]``, on the device of the rows.
+        received: What they began the round with, ``[...]`` or ``[clients, ...]`` each.
+        parameters: Names of the network's parameters; other tensors of a model are statistics of BatchNorm.
+        num_clients: Number of clients of the run, whether they take part or not.
+        key: Key of the round's randomness; it begins with the seed of the run.
+    """
+
+    ids: Tensor
+    received: Params
+    parameters: Set[str]
+    num_clients: int
+    key: Key
+
+
+class Step(ABC):
+    """A step between what clients have trained and what the server adds up: a pure function of rows.
+
+    Steps may be repeated, and see some clients at a time, in any order: what they draw at random must follow from the
+    key and the clients' ids.
+    """
+
+    @abstractmethod
+    def __call__(self, rows: Tree, senders: Senders) -> Tree:
+        """The models of some clients after this step.
+
+        Args:
+            rows: Their shared tensors, ``[clients, ...]`` each; they must not be changed in place.
+            senders: The clients.
+
+        Returns:
+            Tensors of the same names and shapes.
+        """
+
+    def message(self, message: Message) -> Message:
+        """How the upload is written after this step, given how it was before; by default in the same way."""
+        return message
+
+
+def pass_on(steps: Sequence[Step], rows: Tree, senders: Senders) -> Tree:
+    """What the server receives of some clients' models; arguments as for a step.
+
+    Raises:
+        PflError: If a step returns tensors of other names or shapes.
+    """
+    for step in steps:
+        shapes = {name: stack.shape for name, stack in rows.items()}
+        rows = step(rows, senders)
+        found = {name: stack.shape for name, stack in rows.items()}
+        if found != shapes:
+            name = min(name for name, _ in shapes.items() ^ found.items())
+            before, after = ([*tree[name]] if name in tree else "nothing" for tree in (shapes, found))
+            raise PflError(
+                f"model.uplink: {type(step).__name__} must return tensors of the same names and shapes, got {after} "
+                f"as {name}, which was {before}"
+            )
+    return rows
+
+
+@dataclass(frozen=True)
+class Prune(Step):
+    """Sets small parameters to zero before a model is sent.
+
+    Paper: Liu et al., "Sparse Personalized Federated Learning" (FedMac), IEEE TNNLS 2023, arXiv:2107.05330.
+
+    Attributes:
+        threshold: Entries up to this absolute value become zero.
+        min_density: Share of the entries of a model that are kept at least, the largest ones; 0 for none.
+    """
+
+    threshold: float
+    min_density: float = 0.0
+
+    def __call__(self, rows: Tree, senders: Senders) -> Tree:
+        """See ``Step``."""
+        return {**rows, **self.pruned(select(rows, senders.parameters))}
+
+    def message(self, message: Message) -> Message:
+        """See ``Step``: zeros are packed."""
+        return replace(message, packed=True)
+
+    def pruned(self, models: Tree) -> Tree:
+        """Some models without their small entries.
+
+        Args:
+            models: Their parameters, ``[models, ...]`` each; not changed.
+        """
+        sizes = {name: stack.abs() for name, stack in models.items()}
+        masks = {name: ~(size <= self.threshold) for name, size in sizes.items()}  # nan stays, to be seen
+        if self.min_density and models:
+            entries = torch.cat([size.reshape(len(size), -1) for size in sizes.values()], 1)
+            least = entries.topk(ceil(self.min_density * entries.shape[1] - ROUNDING), sorted=True).values[:, -1]
+            masks = {name: masks[name] | (size >= wide(least, size)) for name, size in sizes.items()}
+        return {name: stack.where(masks[name], 0) for name, stack in models.items()}  # a product could be -0.0
+
+
+class Clip(Step):
+    """Clips the change of each client's model to a norm, over all parameters that it sends.
+
+    Rule; x is what client i received: ``w_i = x + (w_i - x) * min(1, norm / |w_i - x|)``
+
+    Paper: Sun, Kairouz, Suresh, McMahan, Can You Really Backdoor Federated Learning?, 2019, arXiv:1911.07963,
+    Section 4.
+
+    Args:
+        norm: Largest norm of a change.
+    """
+
+    def __init__(self, norm: PositiveFloat = 1.0) -> None:
+        self.norm = norm
+
+    def __call__(self, rows: Tree, senders: Senders) -> Tree:
+        """See ``Step``."""
+        parameters = select(rows, senders.parameters)
+        return {**rows, **clipped(parameters, select(senders.received.tree, parameters), self.norm)}
+
+
+class Quantize(Step):
+    """Sends the change of each parameter by few bits, rounded at random so that its mean stays.
+
+    Rule for each tensor of client i; x is what it received, and L = 2^(bits - 1) - 1:
+
+        scale = max |w_i - x| / L
+        w_i   = x + scale * floor((w_i - x) / scale + U),  U uniform on [0, 1)
+
+    Paper: Alistarh, Grubic, Li, Tomioka, Vojnovic, QSGD: Communication-Efficient SGD via Gradient Quantization and
+    Encoding, NeurIPS 2017, arXiv:1610.02132, Section 3.
+
+    Differs: the scale is that of the largest entry, where the paper takes the norm, and every entry takes the same
+    number of bits, where the paper codes frequent ones by fewer.
+
+    Args:
+        bits: Bits of an entry, its sign included; the scale of each tensor takes 32 more.
+    """
+
+    def __init__(self, bits: ValueBits = 8) -> None:
+        self.bits = bits
+
+    def __call__(self, rows: Tree, senders: Senders) -> Tree:
+        """See ``Step``."""
+        received = senders.received.tree
+        parameters = select(rows, senders.parameters)
+        return {
+            **rows,
+            **{name: self._rounded(name, stack, received[name], senders) for name, stack in parameters.items()},
+        }
+
+    def message(self, message: Message) -> Message:
+        """See ``Step``; zeros take no fewer bits than other entries."""
+        return Message(value_bits=self.bits)
+
+    def _rounded(self, name: str, stack: Tensor, received: Tensor, senders: Senders) -> Tensor:
+        """The rows of a tensor after rounding, ``[clients, ...]``."""
+        changes = (stack - received).double().flatten(1)
+        scales = changes.abs().amax(1, keepdim=True) / (2 ** (self.bits - 1) - 1)
+        draws = random_bits((*senders.key, "quantize", name), senders.ids, changes.shape[1]).double() * 2.0**-63
+        levels = torch.floor(changes / scales.where(scales > 0, 1.0) + draws)
+        rounded: Tensor = received + (levels * scales).view_as(stack).to(stack)
+        return rounded
+
+
+def rebase_stale_uploads(trained: Tree, began: Tree, newest: Tree, shares: Tensor, changes: Collection[str]) -> Tree:
+    """Uploads of clients that began with older models, as parts of a mean that the newest model x steps to.
+
+    FedAsync's rule (Xie et al. 2019, arXiv:1903.03934) is ``x + s_i * (trained_i - x)``, and FedBuff's (Nguyen et al.
+    2022, arXiv:2106.06639) ``x + s_i * (trained_i - began_i)``.
+
+    Args:
+        trained: What clients have sent, ``[cohort, ...]``; integers come back as floats.
+        began: What they began with, ``[cohort, ...]``.
+        newest: The newest model, ``[...]``.
+        shares: How much each upload counts, ``[cohort]``.
+        changes: Names of the tensors of which the change counts, FedBuff's rule.
+    """
+    rebased = {}
+    for name, rows in trained.items():
+        start = began[name] if name in changes else newest[name]
+        moved = (rows - start).to(rows if rows.is_floating_point() else shares)
+        rebased[name] = moved.mul_(wide(shares, moved)).add_(newest[name])  # in place: new memory is what takes time
+    return rebased

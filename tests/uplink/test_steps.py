@@ -1,0 +1,221 @@
+"""Steps between clients and the server against their closed forms, and all that may be combined with them."""
+
+from functools import partial
+from itertools import combinations
+
+import pytest
+import torch
+from fakes.methods import built, distance, tensors
+
+from pfl_lightning.errors import PflError
+from pfl_lightning.methods import DPSGD, IFCA, DeltaFL, FedAS, FedAvg, FedRep, Local, Sparsity
+from pfl_lightning.server import DPAggregator, Median, Message, SecureAggregator, TrimmedMean
+from pfl_lightning.system import Asynchronous
+from pfl_lightning.tree import Params
+from pfl_lightning.uplink import Clip, Quantize, Senders, SignFlip, Step, pass_on, rebase_stale_uploads
+from pfl_lightning.uplink.attacks import attackers
+from pfl_lightning.uplink.steps import Prune
+
+RECEIVED = {"w": torch.tensor([1.0, -1.0]), "b": torch.tensor([2.0]), "mean": torch.tensor([5.0])}
+ROWS = {
+    "w": torch.tensor([[4.0, -1.0], [1.0, 2.0], [1.5, -1.0]]),
+    "b": torch.tensor([[6.0], [2.0], [2.0]]),
+    "mean": torch.tensor([[9.0], [5.0], [1.0]]),
+}
+
+
+def senders(ids=(0, 1, 2), num_clients=3, received=RECEIVED, seed=1):
+    parameters = {name for name in received if name != "mean"}
+    return Senders(torch.tensor(ids), Params(received, {}), parameters, num_clients, (seed, "train", 0))
+
+
+def test_a_clipped_change_has_the_norm_over_all_parameters_and_keeps_its_direction():
+    clipped = Clip(1.0)(ROWS, senders())
+    torch.testing.assert_close(clipped["w"], torch.tensor([[1.6, -1.0], [1.0, 0.0], [1.5, -1.0]]))
+    torch.testing.assert_close(clipped["b"], torch.tensor([[2.8], [2.0], [2.0]]))
+    assert clipped["mean"] is ROWS["mean"]
+    rows = {name: stack.expand(3, *stack.shape) for name, stack in RECEIVED.items()}  # each client has its own
+    own = senders()._replace(received=Params({}, rows))
+    assert {name: stack.tolist() for name, stack in Clip(1.0)(ROWS, own).items()} == {
+        name: stack.tolist() for name, stack in clipped.items()
+    }
+
+
+def test_a_flipped_change_is_as_far_on_the_other_side_and_a_step_back_flips_it_again():
+    flipped = SignFlip(1.0)(ROWS, senders())
+    assert flipped["w"].tolist() == [[-2.0, -1.0], [1.0, -4.0], [0.5, -1.0]]
+    assert flipped["mean"].tolist() == ROWS["mean"].tolist(), "statistics are not attacked"
+    assert SignFlip(1.0)(flipped, senders())["w"].tolist() == ROWS["w"].tolist()
+    assert SignFlip(1.0, scale=2.0)(ROWS, senders())["b"].tolist() == [[-6.0], [2.0], [2.0]]
+
+
+def test_attackers_are_always_the_same_and_so_many_as_the_share_says():
+    few = attackers(1, 10, 0.3)
+    assert int(few.sum()) == 3
+    assert int(attackers(1, 9, 0.2).sum()) == 1
+    assert (attackers(1, 10, 0.5) | ~few).all(), "more attackers are those and others"
+    assert [*map(int, (attackers(1, 10, 0.0).sum(), attackers(1, 10, 1.0).sum()))] == [0, 10]
+    assert not torch.equal(few, attackers(2, 10, 0.3))
+    ids = (int(few.nonzero()[0, 0]), int((~few).nonzero()[0, 0]), int((~few).nonzero()[1, 0]))
+    sent = SignFlip(0.3)(ROWS, senders(ids, num_clients=10))
+    assert sent["w"].tolist() == [[-2.0, -1.0], *ROWS["w"].tolist()[1:]]
+
+
+@pytest.mark.parametrize("bits", [2, 4, 16])
+def test_a_quantized_change_is_a_neighbouring_level_and_its_mean_the_change(bits):
+    generator = torch.Generator().manual_seed(3)
+    received = {"w": torch.randn(50, generator=generator, dtype=torch.float64)}
+    change = torch.randn(50, generator=generator, dtype=torch.float64)
+    count = 4000
+    rows = {"w": (received["w"] + change).expand(count, 50)}
+    found = Quantize(bits)(rows, senders(range(count), count, received))["w"] - received["w"]
+    scale = change.abs().max() / (2 ** (bits - 1) - 1)
+    levels = found / scale
+    torch.testing.assert_close(levels, levels.round(), rtol=0, atol=1e-9)
+    assert float((found - change).abs().max()) <= float(scale)
+    assert float((found.mean(0) - change).abs().max()) < 5 * float(scale) / count**0.5
+    still = Quantize(bits)({"w": received["w"].expand(3, 50)}, senders(received=received))
+    assert torch.equal(still["w"], received["w"].expand(3, 50)), "what did not change does not"
+
+
+def test_a_client_draws_the_same_in_any_chunk():
+    whole = Quantize(3)(ROWS, senders())
+    for client in range(3):
+        alone = Quantize(3)({name: stack[client : client + 1] for name, stack in ROWS.items()}, senders((client,)))
+        assert {name: stack[0].tolist() for name, stack in alone.items()} == {
+            name: stack[client].tolist() for name, stack in whole.items()
+        }
+
+
+def test_a_message_has_the_bytes_that_its_steps_say():
+    tree = {"w": torch.tensor([[0.0] * 15 + [1.0]] * 2), "loss": torch.ones(2)}
+    dense = 2 * (16 + 1) * 4
+    assert Message().bytes(tree, {"w"}) == dense
+    assert Prune(0.1).message(Message()).bytes(tree, {"w"}) == 2 * (2 + 4 + 4)
+    assert Quantize(5).message(Message(packed=True)).bytes(tree, {"w"}) == 2 * (16 * 5 // 8 + 4 + 4)
+    assert SignFlip().message(Clip().message(Message())) == Message()
+
+
+def test_quantized_uploads_are_counted_by_their_bits(train):
+    usual, few = (train(FedAvg, 1, uplink=steps) for steps in ([], [Quantize(8)]))
+    losses = 32 * usual.num_clients
+    tensors_of_clients = usual.num_clients * len([*usual.network.parameters()])
+    assert few.accounting.ledger.up - losses == (usual.accounting.ledger.up - losses) / 4 + 32 * tensors_of_clients
+    assert few.accounting.ledger.down == usual.accounting.ledger.down
+    assert 0 < distance(usual, few) < 0.01
+
+
+@pytest.mark.parametrize("step", [Clip(1e6), SignFlip(0.0), SignFlip(1 / 7)])
+def test_a_step_that_changes_nothing_changes_no_bit(step, train):
+    assert distance(train(FedAvg, 2), train(FedAvg, 2, uplink=[step])) == 0
+
+
+def test_if_all_attack_the_model_moves_to_the_other_side(train, ragged_data, float64):
+    start = tensors(built(FedAvg, ragged_data()).network)
+    honest, attacked = (tensors(train(FedAvg, 1, uplink=steps).network) for steps in ([], [SignFlip(1.0)]))
+    assert distance(honest, start) > 1e-3
+    assert distance({name: 2 * tensor - honest[name] for name, tensor in start.items()}, attacked) < 1e-12
+
+
+def test_stale_uploads_are_changes_of_the_newest_model_or_models_beside_it():
+    newest, began = {"w": torch.tensor([10.0, 20.0])}, {"w": torch.tensor([[1.0, 2.0], [10.0, 20.0]])}
+    trained, shares = {"w": torch.tensor([[3.0, 8.0], [11.0, 20.0]])}, torch.tensor([0.5, 1.0])
+    # by changes 10 + (3 - 1) / 2 and 20 + (8 - 2) / 2; by models half-way from 10 to 3 and from 20 to 8
+    changes = rebase_stale_uploads(trained, began, newest, shares, {"w"})["w"]
+    assert changes.tolist() == [[11.0, 23.0], [11.0, 20.0]]
+    assert rebase_stale_uploads(trained, began, newest, shares, set())["w"].tolist() == [[6.5, 14.0], [11.0, 20.0]]
+
+
+def test_counters_come_back_as_numbers_between():
+    found = rebase_stale_uploads(
+        {"n": torch.tensor([8, 4])}, {}, {"n": torch.tensor(2)}, torch.tensor([0.5, 1.0]), set()
+    )
+    assert found["n"].tolist() == [5.0, 4.0]
+
+
+class Renaming(Step):
+    """Returns tensors under other names."""
+
+    def __call__(self, rows, senders):
+        return {f"my.{name}": stack for name, stack in rows.items()}
+
+
+class Shortening(Step):
+    """Returns fewer clients."""
+
+    def __call__(self, rows, senders):
+        return {name: stack[:-1] for name, stack in rows.items()}
+
+
+@pytest.mark.parametrize(
+    ("step", "found"), [(Renaming(), r"got nothing as b, which was \[3, 1\]"), (Shortening(), r"got \[2, 1\] as b")]
+)
+def test_a_step_that_returns_other_tensors_is_one_line(step, found):
+    line = rf"^model.uplink: {type(step).__name__} must return tensors of the same names and shapes, {found}"
+    with pytest.raises(PflError, match=line):
+        pass_on([step], ROWS, senders())
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [(Local, "no model"), (DPSGD, "no model"), (IFCA, "several models"), (FedAS, "several models, or weighted ones")],
+)
+def test_steps_need_clients_that_upload_models(make, what, ragged_data):
+    with pytest.raises(
+        PflError, match=f"^model.uplink must be empty with {make.__name__}, whose clients upload {what}"
+    ):
+        built(make, ragged_data(), uplink=[SignFlip()])
+
+
+# All pairs of what can happen to an upload
+
+PARTS = {
+    "secure": {"aggregator": SecureAggregator},
+    "private": {"aggregator": partial(DPAggregator, 0.5, 0.1), "weighting": "uniform"},
+    "median": {"aggregator": Median},
+    "trimmed": {"aggregator": TrimmedMean},
+    "stale": {"participation": Asynchronous(4, 2)},
+    "pruned": {"sparsity": Sparsity(prune=True, threshold=0.02)},
+    "clipped": {"uplink": [Clip(0.5)]},
+    "quantized": {"uplink": [Quantize(4)]},
+    "attacked": {"uplink": [SignFlip(0.4)]},
+    "chosen by sums": {"make": partial(DeltaFL, quantile="sums", conformity=0.6)},
+    "partly shared": {"make": FedRep},
+}
+REFUSED = {
+    *((aggregator, "stale") for aggregator in ("secure", "private", "median", "trimmed")),
+    *((aggregator, "chosen by sums") for aggregator in ("private", "median", "trimmed")),
+    ("stale", "chosen by sums"),
+}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pair
+        for pair in combinations(PARTS, 2)
+        if "uplink" in PARTS[pair[0]] or not {*PARTS[pair[0]]} & {*PARTS[pair[1]]}
+    ],
+    ids=" and ".join,
+)
+def test_every_pair_trains_or_is_one_line(names, ragged_data, train):
+    options = {}
+    for name in names:
+        uplink = options.get("uplink", [])
+        options |= PARTS[name]
+        options["uplink"] = uplink + PARTS[name].get("uplink", [])
+    make, participation = options.pop("make", FedAvg), options.pop("participation", None)
+    if "aggregator" in options:
+        options["aggregator"] = options["aggregator"]()
+
+    def run():
+        return train(make, 2, ragged_data(**({"participation": participation} if participation else {})), **options)
+
+    if names in REFUSED:
+        with pytest.raises(PflError, match=r"^(model|data)\.\w+: [^\n]* is not possible [^\n]*; allowed: [^\n]*$"):
+            run()
+        return
+    method = run()
+    assert all(tensor.isfinite().all() for tensor in method.network.state_dict().values())
+    assert method.accounting.ledger.up > 0
+    assert distance(method, built(make, ragged_data())) > 0
