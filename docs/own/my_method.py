@@ -6,18 +6,18 @@ from torch import Tensor
 
 from pfl_lightning.bounds import NonNegativeFloat
 from pfl_lightning.client import Examples, Proximity
-from pfl_lightning.methods import Method
+from pfl_lightning.methods import FedAvg
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params
 
 
-class NearRep(Method):
+class NearRep(FedAvg):
     """Clients keep their heads; the body's steps are drawn back to the body that they received.
 
     Args:
         proximity: Strength of that.
         doubt: Weight of the sum of squared probabilities in the loss.
-        kwargs: See ``Method``.
+        kwargs: See ``FedAvg``.
     """
 
     keeps = "head"

@@ -7,14 +7,14 @@ from torch import Tensor
 
 from pfl_lightning.bounds import ClosedUnitInterval
 from pfl_lightning.client import Examples, Gradient
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.averaging import Averaging
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, prefixed, repeated, select, wide
 
 WEIGHT = "weight"  # of a client's own model in its mix
 
 
-class APFL(Method):
+class APFL(Averaging):
     """Every client mixes the global model with one of its own, with a weight that it learns.
 
     Rule of a round; the mix of client i is m_i = a_i * v_i + (1 - a_i) * w_i, and g are gradients of f_i:
@@ -40,14 +40,14 @@ class APFL(Method):
     Args:
         alpha: Weight of a client's own model at the beginning.
         adaptive: Whether the weight is learned.
-        kwargs: See ``Method``.
+        kwargs: Options of the bases.
     """
 
     eval_models = ("personal", "global")
     fixed_local = MappingProxyType({"optimizer": "SGD", "momentum": 0.0})
 
     def __init__(self, alpha: ClosedUnitInterval = 0.5, adaptive: bool = True, **kwargs: Any) -> None:
-        super().__init__(eval_epochs=0, **kwargs)
+        super().__init__(**kwargs)
         self.alpha = alpha
         self.adaptive = adaptive
 

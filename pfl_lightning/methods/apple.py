@@ -50,9 +50,10 @@ class APPLE(WholeModels):
         relation_lr: Learning rate of the weights, the paper's eta_2.
         mu: Weight of the term that draws them to the mean.
         mu_rounds: Rounds after which it is gone, the paper's L.
-        kwargs: See ``Method``.
+        kwargs: Options of the bases.
     """
 
+    weighting = "uniform"
     eval_models = ("personal",)
     usual_weight_decay = 0.0
     fixed_local = MappingProxyType(
@@ -66,7 +67,7 @@ class APPLE(WholeModels):
         mu_rounds: NonNegativeInt = 20,
         **kwargs: Any,
     ) -> None:
-        super().__init__(batch_norm="local", weighting="uniform", **kwargs)
+        super().__init__(**kwargs)
         self.relation_lr = relation_lr
         self.mu = mu
         self.mu_rounds = mu_rounds

@@ -44,13 +44,14 @@ class CFL(WholeModels):
     Args:
         split_below: Norm of a group's mean update below which it may be split, the paper's epsilon_1.
         split_above: Norm of the largest update above which it may be split, the paper's epsilon_2.
-        kwargs: See ``Method``.
+        kwargs: Options of the bases.
     """
 
+    weighting = "uniform"
     eval_models = ("cluster",)
 
     def __init__(self, split_below: NonNegativeFloat = 0.4, split_above: NonNegativeFloat = 1.6, **kwargs: Any) -> None:
-        super().__init__(batch_norm="average", weighting="uniform", **kwargs)
+        super().__init__(**kwargs)
         self.split_below = split_below
         self.split_above = split_above
 

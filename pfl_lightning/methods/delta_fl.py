@@ -7,7 +7,8 @@ from pfl_lightning.bounds import NonNegativeFloat, PositiveInt, Share
 from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.averaging import Averaging
+from pfl_lightning.methods.families.fine_tuned import FineTuned
 from pfl_lightning.metrics import smooth_quantile, tail_weights, weighted_quantile
 from pfl_lightning.server import ClientSums, quantile_from_sums
 
@@ -15,7 +16,7 @@ RESOLUTION = 1e-5  # of a quantile from sums
 FORWARD = 1 / 3  # of the time of training on the same samples: a step's backward pass costs twice its forward pass
 
 
-class DeltaFL(Method):
+class DeltaFL(FineTuned, Averaging):
     """FedAvg over the clients that the model serves worst, the tail of their losses; also called Simplicial-FL.
 
     Rule of a round:
@@ -42,7 +43,7 @@ class DeltaFL(Method):
         smoothing: Range of losses over which the weights of a dual tail fall to zero, the paper's nu; 0 for none.
         quantile: ``exact``, from the losses; ``sums`` tells the server no loss, and takes up to 101 more sums.
         quantile_every: Rounds between two computations of the threshold, unless no loss exceeds it.
-        kwargs: See ``Method``.
+        kwargs: Options of the bases.
 
     Raises:
         PflError: If ``smoothing`` is combined with a hard tail, or ``sums`` with a dual one.

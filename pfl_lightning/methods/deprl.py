@@ -1,8 +1,8 @@
 from pfl_lightning.methods.families.gossip import Gossip
-from pfl_lightning.methods.fedrep import FedRep
+from pfl_lightning.methods.families.head_then_body import HeadThenBody
 
 
-class DePRL(Gossip, FedRep):
+class DePRL(Gossip, HeadThenBody):
     """Personal heads and a body (representation) that clients learn together without a server.
 
     Rule of a round; it is FedRep's, with consensus among neighbours in place of the server:

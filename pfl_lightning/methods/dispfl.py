@@ -43,7 +43,7 @@ class DisPFL(Gossip):
         drop: Share of its weights that a client gives up for others in the first round.
         drop_rounds: Rounds after which masks stay as they are; usually those of the run.
         regrow: The weights to take: by ``gradient``, or ``random`` ones as in the authors' scripts.
-        kwargs: See ``Gossip``.
+        kwargs: Options of the bases.
     """
 
     packs = True

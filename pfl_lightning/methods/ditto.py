@@ -4,12 +4,12 @@ from torch import Tensor
 
 from pfl_lightning.bounds import NonNegativeFloat, PositiveInt
 from pfl_lightning.client import Examples, Proximity
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.averaging import Averaging
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params
 
 
-class Ditto(Method):
+class Ditto(Averaging):
     """FedAvg, plus a personal model per client that is regularized towards the received global model.
 
     Rule of a round:
@@ -30,13 +30,13 @@ class Ditto(Method):
     Args:
         proximity: Weight of the proximal term that pulls the personal model towards the received one.
         personal_epochs: Epochs on the personal model per round.
-        kwargs: See ``Method``.
+        kwargs: Options of the bases.
     """
 
     personal = True
 
     def __init__(self, proximity: NonNegativeFloat = 1.0, personal_epochs: PositiveInt = 1, **kwargs: Any) -> None:
-        super().__init__(head=None, eval_epochs=0, **kwargs)
+        super().__init__(**kwargs)
         self.proximity = proximity
         self.personal_epochs = personal_epochs
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pfl_lightning.bounds import NonNegativeFloat, PositiveInt, Share
 from pfl_lightning.client import Examples, Gradient
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.averaging import Averaging
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, prefixed, repeated, select
 
@@ -17,7 +17,7 @@ GLOBAL = "global"
 WEIGHT = "weight"
 
 
-class FedALA(Method):
+class FedALA(Averaging):
     """FedAvg whose clients start between the shared model and their last own one, by a weight for each parameter.
 
     Rule of a round; v_i is the head of client i after its last round, w the shared one, W_i has a weight in [0, 1] for
@@ -44,7 +44,7 @@ class FedALA(Method):
         weight_lr: Learning rate of the weights, the paper's eta; the same in all rounds.
         weight_epochs: Epochs on the weights per round; full ones, whatever ``epoch_steps`` says.
         share: Share of a client's samples, drawn anew in each round, on which it learns the weights; the paper's s.
-        kwargs: See ``Method``.
+        kwargs: Options of the bases.
     """
 
     eval_models = ("personal", "global")
@@ -56,7 +56,7 @@ class FedALA(Method):
         share: Share = 0.8,
         **kwargs: Any,
     ) -> None:
-        super().__init__(eval_epochs=0, **kwargs)
+        super().__init__(**kwargs)
         self.weight_lr = weight_lr
         self.weight_epochs = weight_epochs
         self.share = share

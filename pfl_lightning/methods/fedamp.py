@@ -29,7 +29,7 @@ class FedAMP(MessagePassing):
     Args:
         sigma: Squared distance at which attention has fallen to 1/e, positive and finite.
         attention_lr: Rate of the attention, at most ``sigma / (clients - 1)``: then no weight can be negative.
-        kwargs: See ``MessagePassing``.
+        kwargs: Options of the bases.
     """
 
     def __init__(self, sigma: PositiveFloat = 10.0, attention_lr: PositiveFloat = 0.1, **kwargs: Any) -> None:

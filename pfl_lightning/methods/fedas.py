@@ -6,7 +6,7 @@ from torch import Tensor
 from pfl_lightning.bounds import NonNegativeInt, PositiveFloat
 from pfl_lightning.client import Examples, Gradient, squared_norms
 from pfl_lightning.data import Round
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.averaging import Aggregated, ServerOptimized, SharedStatistics
 from pfl_lightning.models import Part
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, prefixed, repeated, select, wide
@@ -16,7 +16,7 @@ TRACE = "trace"  # of a client's Fisher information
 LEAST = 1e-10  # what traces have added, so that they may all be 0
 
 
-class FedAS(Method):
+class FedAS(Aggregated, ServerOptimized, SharedStatistics):
     """FedPer whose clients first align the received body with their last one, and count by their Fisher information.
 
     Rule of a round; z are the features of a sample, and body_i' is the body of client i after its last round:
@@ -40,18 +40,19 @@ class FedAS(Method):
     Args:
         align_epochs: Epochs of the alignment.
         align_lr: Its rate; 0.01 in the authors' code.
-        kwargs: See ``Method``.
+        kwargs: Options of the bases.
     """
 
     keeps: Part = "head"
     uploads = (TRACE,)
+    weighting = "uniform"
     needs = ("features", "rounds")
     uploads_models = False  # but bodies times their traces
     prunes = False
     eval_models = ("personal", "stored")
 
     def __init__(self, align_epochs: NonNegativeInt = 1, align_lr: PositiveFloat = 0.01, **kwargs: Any) -> None:
-        super().__init__(eval_epochs=0, weighting="uniform", **kwargs)
+        super().__init__(**kwargs)
         self.align_epochs = align_epochs
         self.align_lr = align_lr
 

@@ -1,9 +1,10 @@
 from types import MappingProxyType
 
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.averaging import Averaging
+from pfl_lightning.methods.families.fine_tuned import FineTuned
 
 
-class FedAvg(Method):
+class FedAvg(FineTuned, Averaging):
     """Federated averaging: one global model; another ``server_optimizer`` makes it FedAvgM or FedAdam.
 
     Rule of a round:

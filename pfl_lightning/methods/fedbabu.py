@@ -1,7 +1,8 @@
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.averaging import Averaging
+from pfl_lightning.methods.families.fine_tuned import FineTuned
 
 
-class FedBABU(Method):
+class FedBABU(FineTuned, Averaging):
     """Shared body, trained under a fixed random head; each client fine-tunes its head only when it is evaluated.
 
     Rule of a round; h is the head of the initial model, the same for all clients:

@@ -1,8 +1,9 @@
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.averaging import Aggregated, ServerOptimized, Weighted
+from pfl_lightning.methods.families.fine_tuned import FineTuned
 from pfl_lightning.models import Part
 
 
-class FedBN(Method):
+class FedBN(FineTuned, Weighted, Aggregated, ServerOptimized):
     """FedAvg whose clients keep their BatchNorm layers, for clients whose inputs look different.
 
     Rule of a round; the model of client i is (w, bn_i), where bn_i are scales, shifts and running statistics:
@@ -14,9 +15,6 @@ class FedBN(Method):
 
     Paper: Li et al., FedBN: Federated Learning on Non-IID Features via Local Batch Normalization, ICLR 2021,
     arXiv:2102.07623, Algorithm 1.
-
-    Args:
-        kwargs: See ``Method``.
     """
 
     keeps: Part = "BatchNorm"

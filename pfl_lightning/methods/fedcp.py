@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from pfl_lightning.bounds import NonNegativeFloat
 from pfl_lightning.client import Examples
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.averaging import Averaging
 from pfl_lightning.models import ExtendedLinear, Network, Part
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, select
@@ -16,7 +16,7 @@ GLOBAL = "global"  # prefix of the received body
 WIDTHS = (10, 15, 20, 50)  # of the kernels, as in the authors' code
 
 
-class FedCP(Method):
+class FedCP(Averaging):
     """Shared body and head, a personal head beside it, and a shared policy that splits each sample's features.
 
     Rule of a round; z are the features of a sample and z' those by the received body, G is the shared head and P_i the
@@ -42,7 +42,7 @@ class FedCP(Method):
 
     Args:
         strength: Weight of the MMD, the paper's lambda; 5 in the authors' command.
-        kwargs: See ``Method``.
+        kwargs: Options of the bases.
     """
 
     keeps: Part = "*.personal.*"
@@ -50,11 +50,16 @@ class FedCP(Method):
     eval_models = ("stored",)
 
     def __init__(self, strength: NonNegativeFloat = 5.0, **kwargs: Any) -> None:
-        super().__init__(head=None, eval_epochs=0, **kwargs)
+        super().__init__(**kwargs)
         self.strength = strength
 
     def extend_network(self, network: Network) -> None:
-        """Add the personal head and the policy."""
+        """Add the personal head and the policy.
+
+        Raises:
+            PflError: If the head is not one linear layer.
+        """
+        network.linear_head(network.cut(self.head)[1], alone=True)
         network.extend_head(self.head, PolicyHead)
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:

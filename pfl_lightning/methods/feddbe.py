@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from pfl_lightning.bounds import NonNegativeFloat
 from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.averaging import Averaging
 from pfl_lightning.models import ExtendedLinear, Network, Part
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree
@@ -15,7 +15,7 @@ from pfl_lightning.tree import Params, Tree
 CONSENSUS = "consensus"  # the mean features that all are pulled to; zeros until they are known
 
 
-class FedDBE(Method):
+class FedDBE(Averaging):
     """FedAvg where each client adds a mean of its own to the features, whose mean is pulled to the same at all clients.
 
     Rule of a round; z are the features of a mini-batch, m_i is a vector that client i keeps, and c is the consensus:
@@ -38,7 +38,7 @@ class FedDBE(Method):
 
     Args:
         strength: Weight of the term, the paper's kappa; 50 in the authors' command.
-        kwargs: See ``Method``.
+        kwargs: Options of the bases.
     """
 
     keeps: Part = "*.personal_mean"
@@ -47,7 +47,7 @@ class FedDBE(Method):
     eval_models = ("stored",)
 
     def __init__(self, strength: NonNegativeFloat = 50.0, **kwargs: Any) -> None:
-        super().__init__(eval_epochs=0, **kwargs)
+        super().__init__(**kwargs)
         self.strength = strength
 
     def extend_network(self, network: Network) -> None:

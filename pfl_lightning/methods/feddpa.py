@@ -9,7 +9,7 @@ from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt
 from pfl_lightning.client import Examples, join_outputs
 from pfl_lightning.client.backends import Batched, Sequential
 from pfl_lightning.client.layers import layers_without_vmap, part
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.averaging import Averaging
 from pfl_lightning.models import LoRA, Network
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, prefixed, repeated, select
@@ -18,7 +18,7 @@ ADAPTERS = "*lora_*"
 BLEND = "blend"  # the only layer of the network that mixes the adapters
 
 
-class FedDPA(Method):
+class FedDPA(Averaging):
     """FedIT, plus adapters of each client's own, which count for a sample as much as it is like those of the client.
 
     Rule of a round; W are the frozen weights, to which adapters of low rank add G, or L_i at client i:
@@ -43,14 +43,14 @@ class FedDPA(Method):
     Args:
         share: Share of the global adapters that a client's own ones replace; 0.5 in the authors' code.
         personal_epochs: Epochs on the client's own adapters per round.
-        kwargs: See ``Method``; the default ``adapter`` is ``LoRA`` with its own defaults.
+        kwargs: Options of the bases; the default ``adapter`` is ``LoRA`` with its own defaults.
     """
 
     needs = ("features",)
     eval_models = ("personal", "global")
 
     def __init__(self, share: ClosedUnitInterval = 0.5, personal_epochs: PositiveInt = 1, **kwargs: Any) -> None:
-        super().__init__(eval_epochs=0, **kwargs)
+        super().__init__(**kwargs)
         self.share = share
         self.personal_epochs = personal_epochs
         self.adapter = self.adapter or LoRA()

@@ -5,14 +5,15 @@ from torch import Tensor
 from pfl_lightning.bounds import NonNegativeFloat
 from pfl_lightning.client import Correlation, Examples, Proximity, total
 from pfl_lightning.data import Round
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.averaging import Aggregated, ServerOptimized, SharedStatistics
+from pfl_lightning.methods.families.fine_tuned import FineTuned
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, prefixed, repeated, select, zeros_like
 
 DRIFT = "drift"  # prefix of the sum of a client's moves so far
 
 
-class FedDyn(Method):
+class FedDyn(FineTuned, Aggregated, ServerOptimized, SharedStatistics):
     """FedAvg with a regularizer that changes from round to round, so that the clients' optima are the server's.
 
     Rule of a round; d_i is the sum of the moves of client i so far, and d that of the server:
@@ -29,11 +30,13 @@ class FedDyn(Method):
 
     Args:
         alpha: Strength of the regularizer.
-        kwargs: See ``Method``.
+        kwargs: Options of the bases.
     """
 
+    weighting = "uniform"
+
     def __init__(self, alpha: NonNegativeFloat = 0.01, **kwargs: Any) -> None:
-        super().__init__(weighting="uniform", **kwargs)
+        super().__init__(**kwargs)
         self.alpha = alpha
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:

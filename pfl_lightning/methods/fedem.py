@@ -40,14 +40,14 @@ class FedEM(SeveralModels):
 
     Args:
         models: Number of models, the paper's M.
-        kwargs: See ``SeveralModels`` and ``Method``.
+        kwargs: Options of the bases.
     """
 
     needs = ("classes", "rounds")
     eval_models = ("mixture",)
 
     def __init__(self, models: PositiveInt = 3, **kwargs: Any) -> None:
-        super().__init__(batch_norm="average", **kwargs)
+        super().__init__(**kwargs)
         self.number = models
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:

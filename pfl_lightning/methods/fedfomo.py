@@ -1,5 +1,4 @@
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,15 +34,9 @@ class FedFomo(WholeModels):
 
     Differs: in the paper a client receives some of the models, by how much they have helped before and by chance; here
     it receives those of all participants. Where no model improves, the paper keeps u_i.
-
-    Args:
-        kwargs: See ``Method``.
     """
 
     eval_models = ("personal",)
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(batch_norm="average", **kwargs)
 
     def setup(self, stage: str) -> None:
         """Build the method; see ``Method.setup``.

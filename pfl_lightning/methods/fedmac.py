@@ -41,7 +41,7 @@ class FedMac(MovingCopy):
     Args:
         correlation: Weight of the correlation between the personal model and the client's copy of the global one.
         copy_lr: Learning rate of the client's copy of the global model.
-        kwargs: See ``MovingCopy``.
+        kwargs: Options of the bases.
     """
 
     def __init__(self, correlation: NonNegativeFloat = 0.005, copy_lr: PositiveFloat = 15.0, **kwargs: Any) -> None:

@@ -4,14 +4,15 @@ from torch import Tensor
 
 from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.averaging import Averaging
+from pfl_lightning.methods.families.fine_tuned import FineTuned
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, wide
 
 STEPS = "steps"
 
 
-class FedNova(Method):
+class FedNova(FineTuned, Averaging):
     """FedAvg for clients that take different numbers of local steps, without a bias towards those that take many.
 
     Rule of a round; a_i is the number of local steps of client i, or with ``momentum`` rho the sum of the factors by
@@ -24,9 +25,6 @@ class FedNova(Method):
 
     Paper: Wang et al., Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization, NeurIPS
     2020, arXiv:2007.07481, the rule named FedNova, with the mean of the a_i as its effective number of steps.
-
-    Args:
-        kwargs: See ``Method``.
     """
 
     uploads = (STEPS,)

@@ -9,6 +9,8 @@ from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
 from pfl_lightning.federation.accounting import Traffic
 from pfl_lightning.federation.client_states import all_rows
+from pfl_lightning.methods.families.averaging import ServerOptimized, SharedStatistics
+from pfl_lightning.methods.families.fine_tuned import FineTuned
 from pfl_lightning.methods.families.prototypes import PROTOTYPES, Prototypes
 from pfl_lightning.models import Part
 from pfl_lightning.seeding import Key
@@ -20,7 +22,7 @@ MEANS = "means"
 VARIANCE = "variance"
 
 
-class FedPAC(Prototypes):
+class FedPAC(FineTuned, Prototypes, ServerOptimized, SharedStatistics):
     """Shared body whose features are pulled to global prototypes, and personal heads, mixed among similar clients.
 
     Rule of a round; z are the features of a sample of class y, p_y is the global prototype of the class, and n_i is the
@@ -49,14 +51,14 @@ class FedPAC(Prototypes):
         head_epochs: Epochs on the head before those on the body.
         head_lr: Learning rate of the head, also before an evaluation; 0.1 in the authors' code, beside 0.01 for the
             body. Default: ``lr``.
-        kwargs: See ``Prototypes`` and ``Method``.
+        kwargs: Options of the bases.
     """
 
     keeps: Part = "head"
     usual_momentum = 0.5
 
     def __init__(self, head_epochs: PositiveInt = 1, head_lr: PositiveFloat | None = None, **kwargs: Any) -> None:
-        super().__init__(aggregator=None, **kwargs)
+        super().__init__(**kwargs)
         self.head_epochs = head_epochs
         self.head_lr = head_lr
 

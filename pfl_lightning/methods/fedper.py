@@ -1,10 +1,11 @@
 from typing import Any
 
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.averaging import Averaging
+from pfl_lightning.methods.families.fine_tuned import FineTuned
 from pfl_lightning.models import Part
 
 
-class FedPer(Method):
+class FedPer(FineTuned, Averaging):
     """A shared body and personal heads that are trained together.
 
     Rule of a round; the model of client i is (body, head_i):
@@ -20,7 +21,7 @@ class FedPer(Method):
     Args:
         keeps: What clients keep: ``head``, ``body``, a pattern of tensors' names such as ``fc2.*`` or ``*bias``, or a
             kind of layers such as ``GroupNorm``.
-        kwargs: See ``Method``.
+        kwargs: Options of the bases.
     """
 
     def __init__(self, keeps: Part = "head", **kwargs: Any) -> None:

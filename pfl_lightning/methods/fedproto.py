@@ -1,17 +1,16 @@
 from dataclasses import replace
-from typing import Any
 
 from torch import Tensor
-from torch.optim import SGD
 
 from pfl_lightning.client import Examples
+from pfl_lightning.methods.families.averaging import Aggregated
 from pfl_lightning.methods.families.prototypes import Prototypes
 from pfl_lightning.models import Part
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params
 
 
-class FedProto(Prototypes):
+class FedProto(Prototypes, Aggregated):
     """Clients keep their models and share prototypes alone: the mean features of each class.
 
     Rule of a round; z are the features of a sample of class y, and p_y is the global prototype of the class:
@@ -20,8 +19,8 @@ class FedProto(Prototypes):
         w_i  = SGD for epochs on the mean of this loss over the samples of client i, from w_i
         p_y  = mean of the clients' features of class y, over all samples of the participants
 
-    Clients are evaluated with their own models (``stored``). With ``strength`` 0 it is Local. No model is sent, so that
-    there are no options for the server's optimizer and for pruning.
+    Clients are evaluated with their own models (``stored``). With ``strength`` 0 it is Local. No model is sent, and so
+    none is pruned.
 
     Paper: Tan et al., FedProto: Federated Prototype Learning across Heterogeneous Clients, AAAI 2022, arXiv:2105.00243,
     Algorithm 1.
@@ -29,17 +28,11 @@ class FedProto(Prototypes):
     Differs: the term is the squared distance of each sample's features to the prototype, as in the authors' code, and
     not that of their mean; its mean over features has the same scale in any network. A prototype is the mean over
     samples, where that code takes the mean over clients. Outputs decide about classes, and not the nearest prototype.
-
-    Args:
-        kwargs: See ``Prototypes`` and ``Method``.
     """
 
     keeps: Part = "all"
     eval_models = ("stored",)
     prunes = False
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(eval_epochs=0, server_optimizer=SGD, **kwargs)
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train near the prototypes, and compute the sums of the client's own."""

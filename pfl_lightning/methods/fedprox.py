@@ -4,12 +4,13 @@ from torch import Tensor
 
 from pfl_lightning.bounds import NonNegativeFloat
 from pfl_lightning.client import Examples, Proximity
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.averaging import Averaging
+from pfl_lightning.methods.families.fine_tuned import FineTuned
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params
 
 
-class FedProx(Method):
+class FedProx(FineTuned, Averaging):
     """FedAvg with a proximal term that keeps clients near the received model.
 
     Rule of a round:
@@ -27,7 +28,7 @@ class FedProx(Method):
 
     Args:
         proximity: Weight of the proximal term.
-        kwargs: See ``Method``.
+        kwargs: Options of the bases.
     """
 
     def __init__(self, proximity: NonNegativeFloat = 0.01, **kwargs: Any) -> None:

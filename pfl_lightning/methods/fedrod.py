@@ -7,14 +7,14 @@ from torch import Tensor
 from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.client import Examples
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.averaging import Averaging
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, prefixed, repeated, select, zeros_like
 
 ABSENT = 1e-13  # stands for no samples: almost no share of the softmax, but float32 still has a bias of -30 to 1e-6
 
 
-class FedRoD(Method):
+class FedRoD(Averaging):
     """Shared body and generic head, which clients train with a balanced loss, and a personal linear head on top.
 
     Rule of a round; z is the body's output, n_i has client i's samples of each class (a balanced softmax):
@@ -36,7 +36,7 @@ class FedRoD(Method):
 
     Args:
         personal_epochs: Epochs on the personal head per round.
-        kwargs: See ``Method``.
+        kwargs: Options of the bases.
     """
 
     needs = ("classes",)
@@ -44,17 +44,17 @@ class FedRoD(Method):
     fixed_local = MappingProxyType({"decay_biases": False})
 
     def __init__(self, personal_epochs: PositiveInt = 1, **kwargs: Any) -> None:
-        super().__init__(head=None, eval_epochs=0, **kwargs)
+        super().__init__(**kwargs)
         self.personal_epochs = personal_epochs
 
     def build(self, *args: Any, **kwargs: Any) -> None:
         """Make the network and the client states, once; see ``Method.build``.
 
         Raises:
-            PflError: If the last layer is not linear with a bias.
+            PflError: If the head is not one linear layer with a bias.
         """
         super().build(*args, **kwargs)
-        self.bias = f"{self.network.linear_head(self.parts['head'])}.bias"
+        self.bias = f"{self.network.linear_head(self.parts['head'], alone=True)}.bias"
         if self.bias not in self.parts["head"]:
             kind = self.network.kind
             raise PflError(f"model.network: {kind} is not possible with FedRoD; allowed: a linear last layer with bias")

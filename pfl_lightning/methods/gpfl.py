@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from pfl_lightning.bounds import NonNegativeFloat
 from pfl_lightning.client import Examples, Ridge
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.averaging import Averaging
 from pfl_lightning.models import ExtendedLinear, Network, Part
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree
@@ -16,7 +16,7 @@ from pfl_lightning.tree import Params, Tree
 RECEIVED = "received"  # prefix of the embeddings that the features are pulled to
 
 
-class GPFL(Method):
+class GPFL(Averaging):
     """Shared body whose features a valve turns into two: one for a personal head, one near shared class embeddings.
 
     Rule of a round; z are the features of a sample of class y, P_i is the client's head, E has an embedding of each
@@ -43,7 +43,7 @@ class GPFL(Method):
     Args:
         strength: Weight of the distance to the embeddings, the paper's lambda; 0.01 in the authors' command.
         decay: Further weight decay of embeddings and valve, the paper's mu; 0.1 in the authors' command.
-        kwargs: See ``Method``.
+        kwargs: Options of the bases.
     """
 
     keeps: Part = "head|*.class_shares"
@@ -51,7 +51,7 @@ class GPFL(Method):
     eval_models = ("stored",)
 
     def __init__(self, strength: NonNegativeFloat = 0.01, decay: NonNegativeFloat = 0.1, **kwargs: Any) -> None:
-        super().__init__(eval_epochs=0, **kwargs)
+        super().__init__(**kwargs)
         self.strength = strength
         self.decay = decay
 

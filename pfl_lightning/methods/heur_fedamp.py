@@ -31,7 +31,7 @@ class HeurFedAMP(MessagePassing):
     Args:
         self_weight: Weight of a client's own model in its mix, in [0, 1].
         sigma: Sharpness of the attention, positive and finite.
-        kwargs: See ``MessagePassing``.
+        kwargs: Options of the bases.
     """
 
     def __init__(self, self_weight: ClosedUnitInterval = 0.5, sigma: PositiveFloat = 10.0, **kwargs: Any) -> None:

@@ -29,7 +29,7 @@ class HFMAML(PerFedAvg):
     Args:
         inner_lr: Learning rate of the adaptation step, alpha; ``lr`` is beta, 0.1 in the papers.
         difference: Step size of the finite difference that approximates the Hessian product, delta.
-        kwargs: See ``Method``.
+        kwargs: Options of the bases.
     """
 
     display_name = "HF-MAML"

@@ -8,12 +8,13 @@ from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
 from pfl_lightning.errors import PflError
+from pfl_lightning.methods.families.averaging import SharedStatistics
 from pfl_lightning.methods.families.several_models import WEIGHTS, SeveralModels, uploaded
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, select, wide
 
 
-class IFCA(SeveralModels):
+class IFCA(SeveralModels, SharedStatistics):
     """Several models for groups of clients (clusters), each of which trains the model that has its lowest loss.
 
     Rule of a round; w_g are the models of the groups, and F_i is the loss on all training samples of client i:
@@ -35,7 +36,7 @@ class IFCA(SeveralModels):
 
     Args:
         groups: Number of groups, the paper's k; at most one for each client.
-        kwargs: See ``SeveralModels`` and ``Method``.
+        kwargs: Options of the bases.
     """
 
     eval_models = ("cluster",)

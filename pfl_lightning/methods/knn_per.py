@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt
 from pfl_lightning.client import Examples, join_outputs
 from pfl_lightning.client.layers import layers_without_vmap, part
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.averaging import Averaging
 from pfl_lightning.models import Network
 from pfl_lightning.seeding import Key
 from pfl_lightning.tasks import as_outputs, log_probabilities
@@ -18,7 +18,7 @@ VOTE = "vote"  # the layer that takes the head's place
 BY_PRODUCTS = "use_mm_for_euclid_dist"  # of torch's ways the one that is fast and that every format of export has
 
 
-class KNNPer(Method):
+class KNNPer(Averaging):
     """FedAvg whose model votes with the nearest of a client's own samples, when the client is evaluated.
 
     Rule; d are the distances of a sample's features to those of the client's training samples, by the global model:
@@ -39,7 +39,7 @@ class KNNPer(Method):
     Args:
         neighbours: How many samples vote, the paper's k; all, of a client that has fewer.
         vote_weight: Weight of their vote, the paper's lambda.
-        kwargs: See ``Method``.
+        kwargs: Options of the bases.
     """
 
     display_name = "kNN-Per"
@@ -47,7 +47,7 @@ class KNNPer(Method):
     eval_models = ("neighbours", "global")
 
     def __init__(self, neighbours: PositiveInt = 10, vote_weight: ClosedUnitInterval = 0.5, **kwargs: Any) -> None:
-        super().__init__(eval_epochs=0, **kwargs)
+        super().__init__(**kwargs)
         self.neighbours = neighbours
         self.vote_weight = vote_weight
 

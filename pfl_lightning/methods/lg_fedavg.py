@@ -1,7 +1,8 @@
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.averaging import Averaging
+from pfl_lightning.methods.families.fine_tuned import FineTuned
 
 
-class LGFedAvg(Method):
+class LGFedAvg(FineTuned, Averaging):
     """Personal bodies, shared head.
 
     Rule of a round:

@@ -8,7 +8,8 @@ from pfl_lightning.client import Examples, LocalTraining, LRSchedule
 from pfl_lightning.data import Round, federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.sparsity import Sparsity
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.averaging import Aggregated, ServerOptimized, Weighted
+from pfl_lightning.methods.families.fine_tuned import FineTuned
 from pfl_lightning.metrics import orthonormal, principal_angle_distance
 from pfl_lightning.models import LinearNetwork
 from pfl_lightning.seeding import Key, seed_of
@@ -20,7 +21,7 @@ BODY = "body.weight"  # [rank, dimension]: B transposed
 HEAD = "head.weight"  # [1, rank]
 
 
-class LinearFedRep(Method):
+class LinearFedRep(FineTuned, Weighted, Aggregated, ServerOptimized):
     """FedRep for linear regression, with closed-form heads.
 
     Rule of a round; B is the representation, with orthonormal columns, and X_i, y_i are the m_i samples of client i:
@@ -45,7 +46,7 @@ class LinearFedRep(Method):
         init: Initial representation.
         lr: Learning rate of the representation.
         lr_schedule: Scheduler of torch that steps once a round on a rate of 1: the factor of ``lr``. Default: constant.
-        kwargs: See ``Method``; the network must be a ``LinearNetwork``.
+        kwargs: Options of the bases; the network must be a ``LinearNetwork``.
     """
 
     doubled_name = "LinearSRPFL"

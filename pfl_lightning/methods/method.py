@@ -2,7 +2,7 @@
 
 import difflib
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial, reduce
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
 from pfl_lightning import processes
-from pfl_lightning.bounds import NonNegativeInt, PositiveInt
+from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.client import (
     BackendName,
     Engine,
@@ -51,7 +51,6 @@ from pfl_lightning.federation.checks import (
     check_uplink,
     checked_update,
     server_read_refusal,
-    try_optimizer,
 )
 from pfl_lightning.federation.client_models import NeedsSamplesError, examples_of, module_of
 from pfl_lightning.federation.client_states import ClientStates, ServerState, checked_rows
@@ -68,7 +67,6 @@ from pfl_lightning.tasks import Classification, Task, try_loss
 from pfl_lightning.tree import Params, Tree, assign, constants, movable, prefixed, repeated, select, sum_type
 from pfl_lightning.uplink import Senders, Step, pass_on, rebase_stale_uploads
 
-FINETUNING_MOMENTUM = 0.5  # as in the code of SRPFL's authors
 HOOKS = (
     *("extend_network", "initial_state", "server_state", "broadcast", "select_clients", "local_update"),
     *("sample_losses", "server_update", "count_traffic"),
@@ -79,7 +77,7 @@ HOOKS = (
 class Method(pl.LightningModule):
     """A federated method: one communication round is one training step.
 
-    Rule of a round (the defaults make it FedAvg):
+    Rule of a round (the defaults make it FedAvg, with a server_lr of 1):
 
         cohort     = select_clients(round)                            # who trains, and weights
         received_i = broadcast(), and what client i keeps             # the shared part
@@ -87,23 +85,25 @@ class Method(pl.LightningModule):
         keep_i     = the kept part of trained_i
         shared     = shared - server_lr * (shared - sum_i weight_i * trained_i)  # server_update
 
-    A method declares which part of the network a client ``keeps``, ``trains`` and ``finetunes``, whether it keeps a
-    second (``personal``) model, and what it does in ``local_update``; everything else has a default. A part has a name
+    A method declares which part of the network a client ``keeps`` and ``trains``, whether it keeps a second
+    (``personal``) model, and what it does in ``local_update``; everything else has a default. A part has a name
     (``nothing``, ``head``, ``body``, ``all``), or is a pattern of names, or a kind of layers; see ``Parts``. Tensors
     whose names have one of ``uploads`` as their first word are summed up beside the shared model, by the same
     aggregator. It says what it ``needs``: ``classes``, ``features`` of a network whose head is known, or ``rounds``
     that all participants begin together; and whether it ``prunes`` models.
 
-    Clients are evaluated with the shared part plus what they keep (``stored``, or ``global`` if they keep nothing), and
-    with the same after the part that the method ``finetunes`` was trained further on their own samples
-    (``finetuned``); or with their second, ``personal`` model and the ``global`` one. Clients that are new to a finished
-    run are tested in the same way with every method: each trains a new head on the ``common_body``, which is frozen, in
-    full epochs with the settings of the first round (``finetuned``); beside it stands the ``global`` model of the
-    methods that have one. With ``data.new_head_epochs`` 0 they are evaluated by the method's own models instead, each
-    as a client that has not taken part yet (Xiong et al., DePRL, AAAI 2024, arXiv:2312.10815, Tables 2 and 8).
+    Every method has the options below. The bases in ``methods/families`` add others, which a method inherits if its
+    rule uses them: ``FineTuned`` fine-tunes before an evaluation, ``Averaging`` has the choices of a server that
+    averages one model. Where the rule leaves no choice, a class attribute states it: ``weighting``, ``batch_norm``,
+    ``fixed_local``. Subclasses must not change the defaults of arguments, which on the command line would depend on the
+    order of the options.
 
-    Subclasses must not change the defaults of these arguments, which on the command line would depend on the order of
-    the options. To remove one that makes no sense, pass a fixed value: ``super().__init__(eval_epochs=0, **kwargs)``.
+    Clients are evaluated with the shared part plus what they keep (``stored``, or ``global`` if they keep nothing), or
+    with their second, ``personal`` model and the ``global`` one. Clients that are new to a finished run are tested in
+    the same way with every method: each trains a new head on the ``common_body``, which is frozen, in full epochs with
+    the settings of the first round (``finetuned``); beside it stands the ``global`` model of the methods that have one.
+    With ``data.new_head_epochs`` 0 they are evaluated by the method's own models instead, each as a client that has not
+    taken part yet (Xiong et al., DePRL, AAAI 2024, arXiv:2312.10815, Tables 2 and 8).
 
     Args:
         network: Network to train. Its input shape and number of classes come from the data set.
@@ -115,17 +115,8 @@ class Method(pl.LightningModule):
         task: What the targets are, by which losses and scores are computed, such as ``Classification`` with a loss of
             your own. Default: the data set's.
         local: How clients train: batches, epochs, learning rate and optimizer.
-        weighting: Weights of the uploads: by training ``samples``, or ``uniform``.
-        eval_epochs: Epochs of fine-tuning before a client is evaluated, on a copy that is then discarded; 0 for none.
-            They are of ``local.optimizer``; SGD has momentum 0.5.
-        batch_norm: Running statistics of shared BatchNorm layers: the server's ``average``, or ``local`` to a client.
-        server_optimizer: Applies the mean change of the clients to the shared model; SGD with rate 1 sets the mean.
         backend: How clients are run: ``sequential`` (one by one, the reference), ``batched``, or ``auto`` (fixed rule).
         chunk_size: Clients in memory at once. Default: 32 MiB of their largest tensor on a CPU, 1 GiB elsewhere.
-        aggregator: Adds up the uploads and training losses for the server, which learns sums alone. Default: in the
-            clear (``Aggregator``); ``SecureAggregator`` masks each upload, ``DPAggregator`` adds noise.
-        uplink: Steps that a client's model takes on its way to the server, in this order, after pruning: ``Clip``,
-            ``Quantize``, or an attack such as ``SignFlip``. Default: none.
         sparsity: A penalty that makes local models sparse, and the pruning of what is sent; default: neither.
 
     Attributes:
@@ -158,9 +149,10 @@ class Method(pl.LightningModule):
     keeps: Part = "nothing"
     trains: Part = "all"
     mixes: ClassVar[Part] = "nothing"  # with the models of other clients, without a server
-    finetunes: Part = "head"
     personal: ClassVar[bool] = False
     uploads: ClassVar[tuple[str, ...]] = ()
+    weighting: Weighting = "samples"  # of the clients' uploads and losses
+    batch_norm: Literal["average", "local"] = "average"  # running statistics of shared BatchNorm layers
     needs: ClassVar[tuple[Need, ...]] = ()  # of the data, the network and the participants
     prunes: ClassVar[bool] = True  # whether models can be pruned
     uploads_models: ClassVar[bool] = True  # whether uploads under the network's names are models
@@ -181,12 +173,14 @@ class Method(pl.LightningModule):
     clients: ClientStates
     server: ServerState
     cohort: Cohort
+    accounting: Accounting
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Name the method; warn about names that are nearly those of hooks: nothing would call them."""
         super().__init_subclass__(**kwargs)
         cls.display_name = vars(cls).get("display_name", cls.__name__)
         cls.doubled_name = vars(cls).get("doubled_name", f"{cls.display_name} + doubling")
+        cls.suffixes = vars(cls).get("suffixes", Method.suffixes)
         for name in vars(cls).keys() - dir(Method):
             if near := difflib.get_close_matches(name, HOOKS, n=1, cutoff=0.85):
                 warnings.warn(f"{cls.__name__}.{name} is never called; did you mean {near[0]}?", stacklevel=2)
@@ -199,14 +193,8 @@ class Method(pl.LightningModule):
         adapter: LoRA | None = None,
         task: Task | None = None,
         local: LocalTraining = LocalTraining(),
-        weighting: Weighting = "samples",
-        eval_epochs: NonNegativeInt = 10,
-        batch_norm: Literal["average", "local"] = "average",
-        server_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = lambda params: SGD(params, lr=1.0),
         backend: BackendName = "auto",
         chunk_size: PositiveInt | None = None,
-        aggregator: Aggregator | None = None,
-        uplink: list[Step] | None = None,
         sparsity: Sparsity = Sparsity(),
     ) -> None:
         super().__init__()
@@ -215,16 +203,12 @@ class Method(pl.LightningModule):
         self.make_network = network
         self.pretrained = pretrained
         self.head = head or self.usual_head
-        self.make_optimizer = server_optimizer
-        self.weighting = weighting
-        self.batch_norm = batch_norm
         self.local = local
-        self.eval_epochs = eval_epochs
         self.backend = backend
         self.chunk_size = chunk_size
         self.sparsity = sparsity
-        self.uplink = uplink or []
-        self.aggregator = aggregator or Aggregator()
+        self.uplink: list[Step] = []
+        self.aggregator = Aggregator()
         self.has_own_task = task is not None
         self.task = task or Classification()  # that of the data, when it is built
         self.adapter = adapter
@@ -237,7 +221,6 @@ class Method(pl.LightningModule):
         self.schedule = local.schedule()
         self.progress = Progress()
         self.evaluator = Evaluator()
-        self.accounting = Accounting(self.aggregator)
         self.versions = Versions()
         self.built_for: dict[str, Any] = {}
         self.test_only = False
@@ -351,8 +334,7 @@ class Method(pl.LightningModule):
         """Names of the models that clients are evaluated with; the first one is used for model selection."""
         if self.personal:
             return ("personal", "global")
-        finetuned = ("finetuned",) if self.eval_epochs and self.finetunes != "nothing" and not self.test_only else ()
-        return ("global", *finetuned) if self.keeps == "nothing" else (*finetuned, "stored")
+        return ("global",) if self.keeps == "nothing" else ("stored",)
 
     def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
         """One of the ``eval_models``, ``[cohort, ...]``.
@@ -364,8 +346,6 @@ class Method(pl.LightningModule):
             received: Tensors that the clients would start a round with.
             key: Key for the randomness of fine-tuning.
         """
-        if model == "finetuned":
-            return self.engine.train(train, received, self.finetuning, key)[0]
         return received.under("personal") if model == "personal" else received
 
     def eval_network(self, model: str, params: Params) -> Network:
@@ -575,7 +555,6 @@ class Method(pl.LightningModule):
             weights = None if resumes or self.pretrained is None else read_weights(self.pretrained)
             test_only = data.training_clients < data.eval_clients
             self.build(*shape, data.seed, data.pretrained(), test_only, data.input_kind, weights)
-        try_optimizer(self.make_optimizer, self.network.parameters())
         check_participation(data.participation, self, Method)
         check_never_training(data, self)
         check_network(self.network, data, len(self.network.state_dict()) > len(self.parts["head"]), self.uploads)
@@ -638,6 +617,7 @@ class Method(pl.LightningModule):
         self.server = ServerState(self.server_state(tensors))
         client_tensors = {**tensors, **{name: stack[0] for name, stack in start.items()}}
         sizes = [tensor.nbytes for tensor in client_tensors.values()]
+        self.accounting = Accounting(self.aggregator)
         self.cohort = Cohort(self.chunk_size, sizes, self.progress, self.local_sgd.visited)
         data_task = {"task": to_settings(task), "outputs": task.outputs}
         counts = {"num_clients": self.num_clients, "test_only": test_only}
@@ -669,8 +649,8 @@ class Method(pl.LightningModule):
     # The server's optimizer, the only one that Lightning sees
 
     def configure_optimizers(self) -> Optimizer:
-        """Make the server's optimizer."""
-        return self.make_optimizer(self.network.parameters())
+        """Make the server's optimizer; by default a step sets the mean."""
+        return SGD(self.network.parameters(), lr=1.0)
 
     @property
     def optimizer(self) -> LightningOptimizer:
@@ -704,13 +684,6 @@ class Method(pl.LightningModule):
         if not self.new_head_epochs:
             return self.eval_models
         return ("finetuned", *(model for model in self.eval_models if model == "global"))
-
-    @property
-    def finetuning(self) -> Phase:
-        """The phase that fine-tunes a part before a client is evaluated."""
-        phase = self.phase(self.finetunes, self.eval_epochs)
-        head_lr = self.head_lr if self.finetunes == "head" else None
-        return replace(phase, lr=head_lr or self.local_sgd.lr, momentum=FINETUNING_MOMENTUM, steps=None)
 
     def client(self, client: int, model: str | None = None, data: FederatedDataModule | None = None) -> nn.Module:
         """One client's model as an ordinary module: a copy, in evaluation mode.

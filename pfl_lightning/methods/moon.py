@@ -7,7 +7,8 @@ from torch.nn import functional as F
 
 from pfl_lightning.bounds import NonNegativeFloat, PositiveFloat
 from pfl_lightning.client import Examples
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.averaging import Averaging
+from pfl_lightning.methods.families.fine_tuned import FineTuned
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, prefixed, repeated, select
 
@@ -16,7 +17,7 @@ GLOBAL = "global"
 PREVIOUS = "previous"
 
 
-class MOON(Method):
+class MOON(FineTuned, Averaging):
     """FedAvg with a contrastive term: features like those of the global model, and unlike those of a client's last one.
 
     Rule of a round; z are the features of a sample by the model that trains, z_g by the received one and z_p by the one
@@ -37,7 +38,7 @@ class MOON(Method):
     Args:
         mu: Weight of the contrastive term.
         temperature: The t; the smaller, the sharper.
-        kwargs: See ``Method``.
+        kwargs: Options of the bases.
     """
 
     needs = ("features",)

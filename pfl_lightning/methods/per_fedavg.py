@@ -5,12 +5,12 @@ from torch import Tensor
 
 from pfl_lightning.bounds import PositiveFloat
 from pfl_lightning.client import Examples, Gradient
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.averaging import Averaging
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree
 
 
-class PerFedAvg(Method):
+class PerFedAvg(Averaging):
     """First-order Per-FedAvg: learns a global model that adapts to each client in one gradient step.
 
     Rule of a round; g and h are gradients of a client's loss on two mini-batches that are drawn independently:
@@ -30,7 +30,7 @@ class PerFedAvg(Method):
 
     Args:
         inner_lr: Learning rate of the adaptation step; ``lr_decay`` does not apply to it.
-        kwargs: See ``Method``.
+        kwargs: Options of the bases.
     """
 
     display_name = "Per-FedAvg"
@@ -40,7 +40,7 @@ class PerFedAvg(Method):
     independent_batch: ClassVar[bool] = True  # for the gradient behind the adaptation step
 
     def __init__(self, inner_lr: PositiveFloat = 0.01, **kwargs: Any) -> None:
-        super().__init__(head=None, eval_epochs=0, **kwargs)
+        super().__init__(**kwargs)
         self.inner_lr = inner_lr
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:

@@ -4,14 +4,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.optim import SGD
+from torch.optim import SGD, Optimizer
 
 from pfl_lightning import processes
 from pfl_lightning.bounds import PositiveFloat, PositiveInt
 from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
 from pfl_lightning.federation.accounting import Traffic
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.averaging import SharedStatistics, Weighted
 from pfl_lightning.models import MLP, start_network
 from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.tasks import Task
@@ -24,7 +24,7 @@ TRUNK = "trunk"
 HEADS = "heads"
 
 
-class PFedHN(Method):
+class PFedHN(Weighted, SharedStatistics):
     """A hypernetwork at the server makes the model of each client from an embedding of the client.
 
     Rule of a round; the hypernetwork h has an MLP (``trunk``), and for every tensor of the network a linear head, with
@@ -41,8 +41,8 @@ class PFedHN(Method):
     FedAvg with the server's rate ``hyper_lr``. A client receives theta_i and sends delta_i, and never sees h. Clients
     are evaluated with theta_i (``personal``). Those that are new to a finished run train heads on the body of h at the
     mean embedding; without epochs for that (``data.new_head_epochs`` 0) they have theta_i of random embeddings. There
-    are no options for fine-tuning, the server's optimizer and sums: the server has to see every delta_i. Statistics of
-    BatchNorm are not made by h. Models are not pruned.
+    is no option for sums: the server has to see every delta_i. Statistics of BatchNorm are not made by h. Models are
+    not pruned.
 
     Paper: Shamsian, Navon, Fetaya, Chechik, Personalized Federated Learning using Hypernetworks, ICML 2021,
     arXiv:2103.04628, Algorithm 1.
@@ -55,7 +55,7 @@ class PFedHN(Method):
         embedding: Entries of an embedding. Default: 1 and a quarter of the clients.
         width: Width of the trunk's layers.
         layers: Number of its hidden layers.
-        kwargs: See ``Method``.
+        kwargs: Options of the bases.
     """
 
     display_name = "pFedHN"
@@ -70,8 +70,7 @@ class PFedHN(Method):
         layers: PositiveInt = 3,
         **kwargs: Any,
     ) -> None:
-        server = partial(SGD, lr=float(hyper_lr))
-        super().__init__(head=None, eval_epochs=0, server_optimizer=server, aggregator=None, **kwargs)
+        super().__init__(**kwargs)
         self.hyper_lr = hyper_lr
         self.embedding = embedding
         self.width = width
@@ -85,6 +84,10 @@ class PFedHN(Method):
         make_trunk = partial(MLP, hidden=(self.width,) * self.layers)
         self.first_trunk = start_network(make_trunk, shape, self.width, seed_of(seed, TRUNK), {}).state_dict()
         super().build(input_shape, task, num_clients, seed, *args, **kwargs)
+
+    def configure_optimizers(self) -> Optimizer:
+        """SGD with the server's rate, for w."""
+        return SGD(self.network.parameters(), lr=float(self.hyper_lr))
 
     def server_state(self, tensors: Tree) -> Tree:
         """The trunk (``trunk.*``), and W (``heads.*``), ``[width, ...]``."""

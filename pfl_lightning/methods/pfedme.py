@@ -30,7 +30,7 @@ class PFedMe(MovingCopy):
     Args:
         proximity: Weight of the proximal term that pulls the personal model towards the client's copy.
         copy_lr: Learning rate of the client's copy of the global model.
-        kwargs: See ``MovingCopy``.
+        kwargs: Options of the bases.
     """
 
     display_name = "pFedMe"

@@ -1,11 +1,11 @@
 from types import MappingProxyType
-from typing import Any
 
 from torch import Tensor
 
 from pfl_lightning.client import Correlation, Examples
 from pfl_lightning.data import Round
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.averaging import Aggregated, ServerOptimized, SharedStatistics
+from pfl_lightning.methods.families.fine_tuned import FineTuned
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, prefixed, repeated, select, wide, zeros_like
 
@@ -13,7 +13,7 @@ CONTROL = "control"  # prefix of a client's control variate
 CHANGE = "change"  # prefix of its change in a round
 
 
-class SCAFFOLD(Method):
+class SCAFFOLD(FineTuned, Aggregated, ServerOptimized, SharedStatistics):
     """FedAvg whose local steps are corrected by control variates, so that clients do not drift apart.
 
     Rule of a round; c_i is the control variate of client i, c the server's, and K_i the number of local steps:
@@ -29,16 +29,11 @@ class SCAFFOLD(Method):
 
     Paper: Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, ICML 2020,
     arXiv:1910.06378, Algorithm 1 with option II.
-
-    Args:
-        kwargs: See ``Method``.
     """
 
     uploads = (CHANGE,)
+    weighting = "uniform"
     fixed_local = MappingProxyType({"optimizer": "SGD", "momentum": 0.0})
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(weighting="uniform", **kwargs)
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """A control variate of zeros for each client (``control.*``)."""

@@ -96,19 +96,23 @@ class Network(nn.Sequential):
             raise PflError(f"model.head: {head} is not possible; allowed: {allowed}, the layers of {self.kind}")
         return names - head_names, head_names
 
-    def linear_head(self, names: frozenset[str]) -> str:
+    def linear_head(self, names: frozenset[str], alone: bool = False) -> str:
         """Path of the linear layer that a head begins with.
 
         Args:
             names: Names of the head's tensors.
+            alone: Whether it must be the only one.
 
         Raises:
-            PflError: If it begins with another layer.
+            PflError: If it begins with another layer, or has more.
         """
         first = next(name for name in self.state_dict() if name in names)
         path = first.rpartition(".")[0]
         if not isinstance(self.get_submodule(path), nn.Linear):
             raise PflError(f"model.head must begin with a linear layer, got {first}")
+        layers = sorted({name.rpartition(".")[0] for name in names})
+        if alone and layers != [path]:
+            raise PflError(f"model.head must be one linear layer, got {', '.join(layers)}")
         return path
 
     def extend_head(self, head: int | str | Sequence[str], make: Callable[[nn.Linear], nn.Linear]) -> None:

@@ -1,19 +1,18 @@
-from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.optim import SGD
 
 from pfl_lightning.data import FederatedDataModule, Round
 from pfl_lightning.federation.accounting import Traffic
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.averaging import SharedStatistics
+from pfl_lightning.methods.families.fine_tuned import FineTuned
 from pfl_lightning.models import Part
 from pfl_lightning.server import Mixing, MixingMatrix, Ring, Topology
 from pfl_lightning.tree import Tree, select
 
 
-class Gossip(Method):
+class Gossip(FineTuned, SharedStatistics):
     """Learning without a server: clients mix their models with those of their neighbours in a graph.
 
     Rule of a round; P is a matrix with positive weights for neighbours and for oneself:
@@ -37,15 +36,16 @@ class Gossip(Method):
         topology: The graph. Default: ``Ring``.
         mixing: The weights: ``metropolis``, which are doubly stochastic and so keep the mean, ``uniform`` among a
             client and its neighbours, which do so only if all have equally many, or ``given`` in a ``GraphFile``.
-        kwargs: See ``Method``.
+        kwargs: Options of the bases.
     """
 
     keeps: Part = "all"
+    weighting = "uniform"
     mixes: ClassVar[Part] = "all"
     prunes = False
 
     def __init__(self, topology: Topology | None = None, mixing: Mixing = "metropolis", **kwargs: Any) -> None:
-        super().__init__(weighting="uniform", server_optimizer=partial(SGD, lr=1.0), aggregator=None, **kwargs)
+        super().__init__(**kwargs)
         self.topology = topology or Ring()
         self.mixing = mixing
         self._latest: tuple[Any, MixingMatrix] | None = None

@@ -32,14 +32,14 @@ class MessagePassing(WholeModels):
 
     Args:
         proximity: Weight of the proximal term.
-        kwargs: See ``Method``.
+        kwargs: Options of the bases.
     """
 
     usual_weight_decay = 0.0
     eval_models = ("personal",)
 
     def __init__(self, proximity: NonNegativeFloat = 1e-4, **kwargs: Any) -> None:
-        super().__init__(batch_norm="average", **kwargs)
+        super().__init__(**kwargs)
         self.proximity = proximity
 
     @abstractmethod

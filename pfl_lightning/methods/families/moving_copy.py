@@ -5,14 +5,14 @@ from torch import Tensor
 
 from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.client import Correlation, Examples, Follow, Proximity
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.averaging import Averaging
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params
 
 COPY = "copy"  # prefix of the clients' copies of the global model
 
 
-class MovingCopy(Method):
+class MovingCopy(Averaging):
     """What pFedMe and FedMac share: personal models are trained beside a copy of the global model, which follows them.
 
     Rule of a round; ``p`` is the penalty that ties the personal model theta_i to the copy w_i, of strength ``s``:
@@ -29,7 +29,7 @@ class MovingCopy(Method):
 
     Args:
         inner_steps: Steps of the personal model on each mini-batch, K.
-        kwargs: See ``Method``.
+        kwargs: Options of the bases.
 
     Attributes:
         tie: The penalty that ties the personal model to the copy; its strength is s.
@@ -42,7 +42,7 @@ class MovingCopy(Method):
     copy_lr: float
 
     def __init__(self, inner_steps: PositiveInt = 1, **kwargs: Any) -> None:
-        super().__init__(head=None, eval_epochs=0, **kwargs)
+        super().__init__(**kwargs)
         self.inner_steps = inner_steps
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:

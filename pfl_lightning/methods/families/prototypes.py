@@ -6,7 +6,7 @@ from torch.nn import functional as F
 from pfl_lightning.bounds import NonNegativeFloat
 from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.averaging import Weighted
 from pfl_lightning.tree import Params, Tree
 
 PROTOTYPES = "prototypes"  # mean features of each class
@@ -27,7 +27,7 @@ class ClassSums(NamedTuple):
     squares: Tensor
 
 
-class Prototypes(Method):
+class Prototypes(Weighted):
     """Pulls the features of clients' samples to global prototypes: the mean features of each class.
 
     z are the features of a sample of class y, and p_y is the global prototype of the class:
@@ -39,7 +39,7 @@ class Prototypes(Method):
 
     Args:
         strength: Weight of the term, the papers' lambda.
-        kwargs: See ``Method``.
+        kwargs: Options of the bases.
     """
 
     uploads = (PROTOTYPES, SHARES)

@@ -1,14 +1,12 @@
-from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from torch.nn import functional as F
-from torch.optim import SGD
 
 from pfl_lightning.data import Round
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checks import Need
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.averaging import Aggregated, Weighted
 from pfl_lightning.seeding import seed_of
 from pfl_lightning.tasks import Task
 from pfl_lightning.tree import Params, Tree, assign, prefixed, select
@@ -17,15 +15,12 @@ MODELS = "models"  # prefix of the uploads for all models but the first
 WEIGHTS = "weights"  # of all models
 
 
-class SeveralModels(Method):
+class SeveralModels(Weighted, Aggregated):
     """A server with several models, all of which the clients receive; the network is the first of them.
 
     The models begin with the same body, which can be pretrained, and with a random head each. In every round they
     become means of what clients upload for each, and the server also keeps the mean of the clients' weights of the
     models. Models are not pruned.
-
-    Args:
-        kwargs: See ``Method``.
 
     Attributes:
         number: Number of models.
@@ -35,9 +30,6 @@ class SeveralModels(Method):
     needs: ClassVar[tuple[Need, ...]] = ("rounds",)
     prunes = uploads_models = False
     number: int
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(eval_epochs=0, server_optimizer=partial(SGD, lr=1.0), **kwargs)
 
     def build(
         self, input_shape: tuple[int, ...], task: Task, num_clients: int, seed: int = 0, *args: Any, **kwargs: Any

@@ -1,8 +1,3 @@
-from functools import partial
-from typing import Any
-
-from torch.optim import SGD
-
 from pfl_lightning.data import Round
 from pfl_lightning.federation.accounting import Traffic
 from pfl_lightning.methods.method import Method
@@ -12,18 +7,12 @@ from pfl_lightning.tree import Tree
 class WholeModels(Method):
     """What methods share whose clients keep whole models, all of which the server sees.
 
-    The network is the mean of the clients' models, with which clients begin that are new to a finished run. There are
-    no options for fine-tuning, the server's optimizer and sums. Models are not pruned.
-
-    Args:
-        kwargs: See ``Method``.
+    The network is the mean of the clients' models, with which clients begin that are new to a finished run. Models
+    are not pruned.
     """
 
     keeps = "all"
     prunes = False
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(head=None, eval_epochs=0, server_optimizer=partial(SGD, lr=1.0), aggregator=None, **kwargs)
 
     def server_update(self, mean: Tree, batch: Round) -> None:
         """Set the network to the mean of the clients' models."""

@@ -1,0 +1,36 @@
+from typing import Any
+
+from torch import Tensor
+
+from pfl_lightning.bounds import PositiveFloat, PositiveInt
+from pfl_lightning.client import Examples
+from pfl_lightning.methods.families.fine_tuned import FineTuned
+from pfl_lightning.seeding import Key
+from pfl_lightning.tree import Params
+
+
+class HeadThenBody(FineTuned):
+    """Clients train the head for some epochs before each epoch on the body.
+
+    Args:
+        head_epochs: Epochs on the head before each epoch on the body.
+        head_lr: Learning rate of the head, also before an evaluation. Default: ``lr``.
+        kwargs: Options of the other bases.
+    """
+
+    usual_momentum = 0.5
+
+    def __init__(self, head_epochs: PositiveInt = 10, head_lr: PositiveFloat | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.head_epochs = head_epochs
+        self.head_lr = head_lr
+
+    def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+        """Alternate between the head and the body."""
+        head = self.phase("head", self.head_epochs, self.head_lr)
+        body = self.phase("body", epochs=1)
+        params = received
+        for repetition in range(self.local.epochs):
+            params, _ = self.engine.train(cohort, params, head, (*key, "head", repetition))
+            params, losses = self.engine.train(cohort, params, body, (*key, "body", repetition))
+        return params, losses
