@@ -62,7 +62,10 @@ def options_of(owner: type, key: str, words: list[str], offered: type | None = N
 
 def every_option() -> Iterator[Option]:
     """The options of every class that settings can name; what classes inherit is listed once."""
-    yield from options_of(Method, "model", [], choices()["model"]["FedAvg"])
+    fedrep = choices()["model"]["FedRep"]
+    for base in fedrep.__mro__:
+        if issubclass(base, Method) and "__init__" in vars(base):
+            yield from options_of(base, "model", ["--model=FedRep"], fedrep)
     yield from options_of(LocalTraining, "model.local", [])
     yield from options_of(Sparsity, "model.sparsity", [])
     yield from options_of(FederatedDataModule, "data", [], choices()["data"]["Digits"])

@@ -133,6 +133,14 @@ def test_the_clock_waits_for_lost_uploads_and_at_most_until_the_deadline(make, r
         assert capped.total == pytest.approx(2 * (deadline + 2))
 
 
+def test_what_builds_on_fedavg_is_compared_under_its_own_name():
+    class Mine(FedAvg):
+        pass
+
+    assert ({**Mine.suffixes}, Mine.doubled_name, Mine().is_baseline) == ({}, "Mine + doubling", False)
+    assert {*FedAvg.suffixes} == {*FedAvg().eval_models}
+
+
 def test_a_misspelled_hook_is_told_with_the_nearest_one():
     with pytest.warns(UserWarning, match=r"Typo\.server_updat is never called; did you mean server_update\?"):
 

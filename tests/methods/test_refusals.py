@@ -32,6 +32,10 @@ NORMED_HEAD = {"network": lambda shape, classes: nn.Sequential(ConvNet(shape, cl
             (kind, CONVOLUTIONAL_HEAD, "model.head must begin with a linear layer, got conv2.weight")
             for kind in (methods.FedDBE, methods.FedProto, methods.GPFL)
         ),
+        *(
+            (kind, {"head": 2}, "model.head must be one linear layer, got fc2, fc3$")
+            for kind in (methods.FedCP, methods.FedRoD)
+        ),
         (
             methods.FedRoD,
             {"network": LinearNetwork},
