@@ -1,9 +1,9 @@
-from pfl_lightning.methods.families.averaging import Aggregated, ServerOptimized, Weighted
+from pfl_lightning.methods.families.averaging import Aggregated, ServerOptimized, Uplinked, Weighted
 from pfl_lightning.methods.families.fine_tuned import FineTuned
 from pfl_lightning.models import Part
 
 
-class FedBN(FineTuned, Weighted, Aggregated, ServerOptimized):
+class FedBN(FineTuned, Weighted, Aggregated, Uplinked, ServerOptimized):
     """FedAvg whose clients keep their BatchNorm layers, for clients whose inputs look different.
 
     Rule of a round; the model of client i is (w, bn_i), where bn_i are scales, shifts and running statistics:

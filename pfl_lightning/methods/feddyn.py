@@ -5,7 +5,7 @@ from torch import Tensor
 from pfl_lightning.bounds import NonNegativeFloat
 from pfl_lightning.client import Correlation, Examples, Proximity, total
 from pfl_lightning.data import Round
-from pfl_lightning.methods.families.averaging import Aggregated, ServerOptimized, SharedStatistics
+from pfl_lightning.methods.families.averaging import UniformAveraging
 from pfl_lightning.methods.families.fine_tuned import FineTuned
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, prefixed, repeated, select, zeros_like
@@ -13,7 +13,7 @@ from pfl_lightning.tree import Params, Tree, prefixed, repeated, select, zeros_l
 DRIFT = "drift"  # prefix of the sum of a client's moves so far
 
 
-class FedDyn(FineTuned, Aggregated, ServerOptimized, SharedStatistics):
+class FedDyn(FineTuned, UniformAveraging):
     """FedAvg with a regularizer that changes from round to round, so that the clients' optima are the server's.
 
     Rule of a round; d_i is the sum of the moves of client i so far, and d that of the server:
@@ -32,8 +32,6 @@ class FedDyn(FineTuned, Aggregated, ServerOptimized, SharedStatistics):
         alpha: Strength of the regularizer.
         kwargs: Options of the bases.
     """
-
-    weighting = "uniform"
 
     def __init__(self, alpha: NonNegativeFloat = 0.01, **kwargs: Any) -> None:
         super().__init__(**kwargs)

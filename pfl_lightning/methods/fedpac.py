@@ -9,7 +9,7 @@ from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
 from pfl_lightning.federation.accounting import Traffic
 from pfl_lightning.federation.client_states import all_rows
-from pfl_lightning.methods.families.averaging import ServerOptimized, SharedStatistics
+from pfl_lightning.methods.families.averaging import ServerOptimized, SharedStatistics, Uplinked
 from pfl_lightning.methods.families.fine_tuned import FineTuned
 from pfl_lightning.methods.families.prototypes import PROTOTYPES, Prototypes
 from pfl_lightning.models import Part
@@ -22,7 +22,7 @@ MEANS = "means"
 VARIANCE = "variance"
 
 
-class FedPAC(FineTuned, Prototypes, ServerOptimized, SharedStatistics):
+class FedPAC(FineTuned, Prototypes, Uplinked, ServerOptimized, SharedStatistics):
     """Shared body whose features are pulled to global prototypes, and personal heads, mixed among similar clients.
 
     Rule of a round; z are the features of a sample of class y, p_y is the global prototype of the class, and n_i is the

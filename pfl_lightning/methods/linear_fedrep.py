@@ -8,7 +8,7 @@ from pfl_lightning.client import Examples, LocalTraining, LRSchedule
 from pfl_lightning.data import Round, federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.sparsity import Sparsity
-from pfl_lightning.methods.families.averaging import Aggregated, ServerOptimized, Weighted
+from pfl_lightning.methods.families.averaging import Aggregated, ServerOptimized, Uplinked, Weighted
 from pfl_lightning.methods.families.fine_tuned import FineTuned
 from pfl_lightning.metrics import orthonormal, principal_angle_distance
 from pfl_lightning.models import LinearNetwork
@@ -21,7 +21,7 @@ BODY = "body.weight"  # [rank, dimension]: B transposed
 HEAD = "head.weight"  # [1, rank]
 
 
-class LinearFedRep(FineTuned, Weighted, Aggregated, ServerOptimized):
+class LinearFedRep(FineTuned, Weighted, Aggregated, Uplinked, ServerOptimized):
     """FedRep for linear regression, with closed-form heads.
 
     Rule of a round; B is the representation, with orthonormal columns, and X_i, y_i are the m_i samples of client i:

@@ -6,7 +6,7 @@ from torch import Tensor
 from pfl_lightning.bounds import NonNegativeFloat
 from pfl_lightning.client import Examples, squared_norms
 from pfl_lightning.data import Round
-from pfl_lightning.methods.families.averaging import Aggregated, ServerOptimized, SharedStatistics
+from pfl_lightning.methods.families.averaging import UniformAveraging
 from pfl_lightning.methods.families.fine_tuned import FineTuned
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, wide
@@ -15,7 +15,7 @@ CURVATURE = "curvature"
 LEAST = 1e-10  # what losses have added
 
 
-class QFFL(FineTuned, Aggregated, ServerOptimized, SharedStatistics):
+class QFFL(FineTuned, UniformAveraging):
     """FedAvg that minimizes sum_i F_i^(q+1) / (q+1), so that clients with large losses F_i count more.
 
     Rule of a round, q-FedAvg; F_i is the loss of w on all training samples of client i, and L = 1 / lr:
@@ -40,7 +40,6 @@ class QFFL(FineTuned, Aggregated, ServerOptimized, SharedStatistics):
 
     display_name = "q-FFL"
     uploads = (CURVATURE,)
-    weighting = "uniform"
     prunes = False
     fixed_local = MappingProxyType({"optimizer": "SGD"})
 

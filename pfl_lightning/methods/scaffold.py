@@ -4,7 +4,7 @@ from torch import Tensor
 
 from pfl_lightning.client import Correlation, Examples
 from pfl_lightning.data import Round
-from pfl_lightning.methods.families.averaging import Aggregated, ServerOptimized, SharedStatistics
+from pfl_lightning.methods.families.averaging import UniformAveraging
 from pfl_lightning.methods.families.fine_tuned import FineTuned
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, prefixed, repeated, select, wide, zeros_like
@@ -13,7 +13,7 @@ CONTROL = "control"  # prefix of a client's control variate
 CHANGE = "change"  # prefix of its change in a round
 
 
-class SCAFFOLD(FineTuned, Aggregated, ServerOptimized, SharedStatistics):
+class SCAFFOLD(FineTuned, UniformAveraging):
     """FedAvg whose local steps are corrected by control variates, so that clients do not drift apart.
 
     Rule of a round; c_i is the control variate of client i, c the server's, and K_i the number of local steps:
@@ -32,7 +32,6 @@ class SCAFFOLD(FineTuned, Aggregated, ServerOptimized, SharedStatistics):
     """
 
     uploads = (CHANGE,)
-    weighting = "uniform"
     fixed_local = MappingProxyType({"optimizer": "SGD", "momentum": 0.0})
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:

@@ -8,7 +8,7 @@ import torch
 from fakes.methods import built, distance, tensors
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import DPSGD, IFCA, DeltaFL, FedAS, FedAvg, FedRep, Local, Sparsity
+from pfl_lightning.methods import DeltaFL, FedAvg, FedRep, Sparsity
 from pfl_lightning.server import DPAggregator, Median, Message, SecureAggregator, TrimmedMean
 from pfl_lightning.system import Asynchronous
 from pfl_lightning.tree import Params
@@ -156,10 +156,19 @@ def test_a_step_that_returns_other_tensors_is_one_line(step, found):
         pass_on([step], ROWS, senders())
 
 
-@pytest.mark.parametrize(
-    ("make", "what"),
-    [(Local, "no model"), (DPSGD, "no model"), (IFCA, "several models"), (FedAS, "several models, or weighted ones")],
-)
+class Alone(FedAvg):
+    """Clients share nothing."""
+
+    keeps = "all"
+
+
+class Weighing(FedAvg):
+    """Clients upload something else under the names of the model."""
+
+    uploads_models = False
+
+
+@pytest.mark.parametrize(("make", "what"), [(Alone, "no model"), (Weighing, "several models, or weighted ones")])
 def test_steps_need_clients_that_upload_models(make, what, ragged_data):
     with pytest.raises(
         PflError, match=f"^model.uplink must be empty with {make.__name__}, whose clients upload {what}"

@@ -8,6 +8,7 @@ from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.federation.checks import ServerOptimizer, try_optimizer
 from pfl_lightning.methods.method import Method
 from pfl_lightning.server import Aggregator, Weighting
+from pfl_lightning.uplink import Step
 
 
 class Weighted(Method):
@@ -35,6 +36,20 @@ class Aggregated(Method):
     def __init__(self, aggregator: Aggregator | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.aggregator = aggregator or self.aggregator
+
+
+class Uplinked(Method):
+    """A client uploads one model.
+
+    Args:
+        uplink: Steps that a client's model takes on its way to the server, in this order, after pruning: ``Clip``,
+            ``Quantize``, or an attack such as ``SignFlip``. Default: none.
+        kwargs: Options of the other bases.
+    """
+
+    def __init__(self, uplink: list[Step] | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.uplink = uplink or []
 
 
 class ServerOptimized(Method):
@@ -72,5 +87,11 @@ class SharedStatistics(Method):
         self.batch_norm = batch_norm
 
 
-class Averaging(Weighted, Aggregated, ServerOptimized, SharedStatistics):
+class Averaging(Weighted, Aggregated, Uplinked, ServerOptimized, SharedStatistics):
     """The server steps to a mean of the clients' models, with all of these options."""
+
+
+class UniformAveraging(Aggregated, Uplinked, ServerOptimized, SharedStatistics):
+    """The server steps to the plain mean of the clients' models: the rule does not hold with other weights."""
+
+    weighting = "uniform"
