@@ -65,8 +65,8 @@ class SparsityTracker(pl.Callback):
         """Add the bits of a round."""
         method = method_of(pl_module)
         ledger = method.accounting.ledger
-        packs = method.sparsity.prune
-        self.link_bits += sparse_bits(ledger.entries, ledger.values) if packs else dense_bits(ledger.entries)
+        packed = sparse_bits(ledger.entries, ledger.values)
+        self.link_bits += packed if method.packs else dense_bits(ledger.entries)
         method.log(LINK_BITS, self.link_bits)
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -15,7 +15,7 @@ from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.models import Network
 from pfl_lightning.server import Aggregator, DPAggregator, Weighting
 from pfl_lightning.system import Asynchronous, Participation
-from pfl_lightning.tasks import Classification, Task
+from pfl_lightning.tasks import Classification, Task, try_loss
 from pfl_lightning.tree import Params, Tree
 from pfl_lightning.uplink import Step
 
@@ -84,6 +84,33 @@ def checked_update(method: str, update: Any, cohort: int, kept: Tree) -> tuple[P
             return trained, losses
     allowed = f"Params, and the clients' losses as a tensor [{cohort}]"
     raise PflError(f"{name} returns something else; allowed: {allowed}")
+
+
+def check_targets(task: Task, data: FederatedDataModule) -> None:
+    """Check that data have the targets of a task that was chosen for them.
+
+    Raises:
+        PflError: If they have others.
+    """
+    try:
+        task.check(data.tables["train"].samples.targets)
+    except ValueError as error:
+        raise PflError(f"model.task: {type(task).__name__}: {one_line(error)}") from error
+
+
+def try_own_loss(method: Any, data: FederatedDataModule) -> None:
+    """Try a loss of the user's own on a few samples; see ``try_loss``.
+
+    Raises:
+        PflError: If it fails, or is no loss of samples.
+    """
+    largest = data.make_eval_batch(data.evaluation_order[:1]).train
+    examples = next(largest.windows(4))[1]
+    _, outputs, targets, _ = next(method.engine.predictions(examples, method.received(examples.ids)))
+    method.network.train()  # as Lightning wants it
+    path = method.function_paths["loss"]
+    name = f"{type(method).__name__}.sample_losses" if path is None else path.rpartition(".")[2]
+    try_loss(method.sample_losses, name, outputs[0], targets[0])
 
 
 def check_needs(method: str, needs: Collection[Need], task: Task, engine: Engine) -> None:

@@ -1,6 +1,7 @@
 """The model of one client as an ordinary module."""
 
-from typing import NoReturn, cast
+from contextlib import suppress
+from typing import Any, NoReturn, cast
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +10,7 @@ from pfl_lightning.client import Examples
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import Network
+from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, select
 
 
@@ -31,6 +33,26 @@ class WithoutSamples:
 
     def __getattr__(self, name: str) -> NoReturn:
         raise NeedsSamplesError(name)
+
+
+def client_model(method: Any, client: int, model: str | None, data: FederatedDataModule | None) -> nn.Module:
+    """One client's model of a method; see ``Method.client``.
+
+    Raises:
+        PflError: If there is no such client or model; a ``NeedsSamplesError`` if ``data`` is missing.
+    """
+    if not method.built_for:
+        raise PflError(f"client: {type(method).__name__} has no clients yet; allowed: after training, or load_method")
+    if model not in (None, *method.eval_models):
+        raise PflError(f"model: {model} is not possible; allowed: {', '.join(method.eval_models)}")
+    train = examples_of(client, data, method.num_clients, method.device)
+    key: Key = () if data is None else (data.seed, "refit", method.accounting.clock.rounds)
+    received = method.received(train.ids)
+    for name in method.eval_models if model is None else (model,):
+        with suppress(NeedsSamplesError):
+            params = method.eval_model(name, train, received, key)
+            return module_of(method.eval_network(name, params), params)
+    raise NeedsSamplesError(f"model: {model or name} is trained on the client's samples; allowed: with data")
 
 
 def examples_of(client: int, data: FederatedDataModule | None, num_clients: int, device: torch.device) -> Examples:

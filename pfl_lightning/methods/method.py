@@ -3,7 +3,6 @@
 import difflib
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial, reduce
 from math import prod
@@ -30,17 +29,9 @@ from pfl_lightning.client import (
     total,
 )
 from pfl_lightning.data import EvalBatch, FederatedDataModule, Round, federated
-from pfl_lightning.errors import PflError, one_line
+from pfl_lightning.errors import PflError
 from pfl_lightning.federation.accounting import Accounting, Traffic, Volume
-from pfl_lightning.federation.checkpoints import (
-    FORMAT,
-    Content,
-    check_finite,
-    check_optimizer_state,
-    check_same,
-    refusing,
-    shape_of,
-)
+from pfl_lightning.federation.checkpoints import Content
 from pfl_lightning.federation.checks import (
     Need,
     check_aggregator,
@@ -48,23 +39,26 @@ from pfl_lightning.federation.checks import (
     check_network,
     check_never_training,
     check_participation,
+    check_targets,
     check_uplink,
     checked_update,
     server_read_refusal,
+    try_own_loss,
 )
-from pfl_lightning.federation.client_models import NeedsSamplesError, examples_of, module_of
+from pfl_lightning.federation.client_models import client_model
 from pfl_lightning.federation.client_states import ClientStates, ServerState, checked_rows
 from pfl_lightning.federation.cohort import LOSS, Cohort, Progress, RoundResult, Trained
 from pfl_lightning.federation.evaluator import Evaluator
-from pfl_lightning.federation.pretrained import leave_base_out, put_base_back, read_weights, take_weights
+from pfl_lightning.federation.pretrained import read_weights, take_weights
+from pfl_lightning.federation.saved_method import restore_method, save_method
 from pfl_lightning.federation.sparsity import Sparsity
 from pfl_lightning.federation.versions import Versions
 from pfl_lightning.models import MLP, Head, InputKind, LoRA, Network, NetworkFactory, Part, Parts, start_network
 from pfl_lightning.objects import constructor_arguments, import_path, to_settings
 from pfl_lightning.seeding import Key, seed_of
-from pfl_lightning.server import Aggregator, Message, Weighting, client_weights, pack_tensors, unpack_tensors
-from pfl_lightning.tasks import Classification, Task, try_loss
-from pfl_lightning.tree import Params, Tree, assign, constants, movable, prefixed, repeated, select, sum_type
+from pfl_lightning.server import Aggregator, Message, Weighting, client_weights
+from pfl_lightning.tasks import Classification, Task
+from pfl_lightning.tree import Params, Tree, assign, movable, prefixed, repeated, select, sum_type
 from pfl_lightning.uplink import Senders, Step, pass_on, rebase_stale_uploads
 
 HOOKS = (
@@ -394,7 +388,7 @@ class Method(pl.LightningModule):
 
     def train_clients(self, batch: Round) -> RoundResult:
         """What the participants of a round have trained and uploaded, added up; each stores what it keeps."""
-        uploads = bool(self.shared or self.uploads)
+        uploads = self.shared or self.uploads
         aggregator = self.aggregator if uploads else Aggregator()  # losses alone are for the log
         received = select(self.network.state_dict(), self.shared)
         total = aggregator.start(batch.participants, round_key(batch), received=received)
@@ -452,7 +446,7 @@ class Method(pl.LightningModule):
 
     def record(self, batch: Round, uploads: Volume, samples: int) -> None:
         """Record what a round has cost; the arguments are those of ``Accounting.record``."""
-        up, down = (Traffic(Message(packed=self.sparsity.prune), self.engine.trainable) for _ in range(2))
+        up, down = (Traffic(Message(packed=self.packs), self.engine.trainable) for _ in range(2))
         if processes.rank() == 0:  # it has the rows of the first client
             self.count_traffic(batch, up, down)
         self.accounting.record(batch, up.volume, down.volume, uploads, samples)
@@ -511,6 +505,11 @@ class Method(pl.LightningModule):
         return {name: tensor.data for name, tensor in self.network.named_parameters() if name in self.shared}
 
     @property
+    def packs(self) -> bool:
+        """Whether models have many zeros, and so are packed to be sent and stored."""
+        return self.sparsity.prune
+
+    @property
     def advice(self) -> str:
         """What to try if training diverges."""
         return f"try a model.local.lr below {self.local_sgd.lr}"
@@ -559,7 +558,10 @@ class Method(pl.LightningModule):
         check_never_training(data, self)
         check_network(self.network, data, len(self.network.state_dict()) > len(self.parts["head"]), self.uploads)
         self.schedule.factor(0)
-        self._check_task(data)
+        if self.has_own_task:
+            check_targets(self.task, data)
+        if not isinstance(self.engine.loss, UsualLoss):
+            try_own_loss(self, data)
 
     def build(
         self,
@@ -629,23 +631,6 @@ class Method(pl.LightningModule):
             self.adapter.add_to(network, self.head)
         self.extend_network(network)
 
-    def _check_task(self, data: FederatedDataModule) -> None:
-        """Check that the data have the targets of the task, and try a user's loss on a few of them."""
-        if self.has_own_task:
-            try:
-                self.task.check(data.tables["train"].samples.targets)
-            except ValueError as error:
-                raise PflError(f"model.task: {type(self.task).__name__}: {one_line(error)}") from error
-        if not isinstance(self.engine.loss, UsualLoss):
-            largest = data.make_eval_batch(data.evaluation_order[:1]).train
-            examples = next(largest.windows(4))[1]
-            _, outputs, targets, _ = next(self.engine.predictions(examples, self.received(examples.ids)))
-            self.network.train()  # as Lightning wants it
-            is_method = type(self).sample_losses is not Method.sample_losses
-            path = str(self.function_paths["loss"])
-            name = f"{type(self).__name__}.sample_losses" if is_method else path.rpartition(".")[2]
-            try_loss(self.sample_losses, name, outputs[0], targets[0])
-
     # The server's optimizer, the only one that Lightning sees
 
     def configure_optimizers(self) -> Optimizer:
@@ -697,18 +682,7 @@ class Method(pl.LightningModule):
         Raises:
             PflError: If there is no such client or model; a ``NeedsSamplesError`` if ``data`` is missing.
         """
-        if not self.built_for:
-            raise PflError(f"client: {type(self).__name__} has no clients yet; allowed: after training, or load_method")
-        if model not in (None, *self.eval_models):
-            raise PflError(f"model: {model} is not possible; allowed: {', '.join(self.eval_models)}")
-        train = examples_of(client, data, self.num_clients, self.device)
-        key: Key = () if data is None else (data.seed, "refit", self.accounting.clock.rounds)
-        received = self.received(train.ids)
-        for name in self.eval_models if model is None else (model,):
-            with suppress(NeedsSamplesError):
-                params = self.eval_model(name, train, received, key)
-                return module_of(self.eval_network(name, params), params)
-        raise NeedsSamplesError(f"model: {model or name} is trained on the client's samples; allowed: with data")
+        return client_model(self, client, model, data)
 
     def on_validation_epoch_start(self) -> None:
         """Stop a diverged run with a PflError, before it is evaluated and saved."""
@@ -772,17 +746,7 @@ class Method(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add what builds the method again, what it has cost so far, and what clients keep; pack sparse models."""
-        checkpoint["format"] = FORMAT
-        checkpoint["model"] = to_settings(self)
-        checkpoint["shape"] = self.built_for
-        checkpoint["given"] = self.function_paths
-        checkpoint["accounting"] = self.accounting.state_dict()
-        self.cohort.save(checkpoint)
-        self.versions.save(checkpoint)
-        self.clients.save(checkpoint)
-        leave_base_out(checkpoint, self.network)
-        if self.sparsity.prune:
-            checkpoint["state_dict"] = pack_tensors(checkpoint["state_dict"])
+        save_method(self, checkpoint)
 
     def on_load_checkpoint(self, checkpoint: Content) -> None:
         """Restore everything but the optimizer; build the method, unless it is built.
@@ -790,25 +754,7 @@ class Method(pl.LightningModule):
         Raises:
             PflError: If an entry is missing or wrong, or of another method, network or data set.
         """
-        with refusing(checkpoint):
-            if not self.built_for:
-                self.build(**shape_of(checkpoint))
-            check_same(checkpoint, "shape", self.built_for)
-            check_same(checkpoint, "given", self.function_paths)
-            self.accounting.load_state_dict(checkpoint["accounting"])
-            self.cohort.load(checkpoint)
-            self.versions.load(checkpoint)
-            checkpoint["state_dict"] = unpack_tensors(checkpoint["state_dict"])
-            check_finite(checkpoint, constants(self.network))
-            name = min(self.engine.trainable)
-            dtype = checkpoint["state_dict"][f"network.{name}"].dtype
-            if dtype != self.network.get_parameter(name).dtype:
-                for part in (self.network, self.clients, self.server, self.task):
-                    part.to(dtype)
-            self.clients.load(checkpoint)
-            put_base_back(checkpoint, self.network, self.pretrained, self.parts["head"])
-            self.load_state_dict(checkpoint["state_dict"])
-            check_optimizer_state(checkpoint, list(self.network.parameters()))
+        restore_method(self, checkpoint)
 
 
 def round_key(batch: Round) -> Key:

@@ -42,7 +42,7 @@ class SignFlip(Attack):
     """Attackers turn their change around: ``w_i = x - scale * (w_i - x)``, where x is what they received.
 
     Paper: Li, Xu, Chen, Giannakis, Ling, RSA: Byzantine-Robust Stochastic Aggregation Methods for Distributed Learning
-    from Heterogeneous Datasets, AAAI 2019, arXiv:1811.03761, Section 6.
+    from Heterogeneous Datasets, AAAI 2019, arXiv:1811.03761.
 
     Args:
         share: See ``Attack``.

@@ -118,8 +118,7 @@ class Clip(Step):
 
     Rule; x is what client i received: ``w_i = x + (w_i - x) * min(1, norm / |w_i - x|)``
 
-    Paper: Sun, Kairouz, Suresh, McMahan, Can You Really Backdoor Federated Learning?, 2019, arXiv:1911.07963,
-    Section 4.
+    Paper: Sun, Kairouz, Suresh, McMahan, Can You Really Backdoor Federated Learning?, 2019, arXiv:1911.07963.
 
     Args:
         norm: Largest norm of a change.
@@ -143,7 +142,7 @@ class Quantize(Step):
         w_i   = x + scale * floor((w_i - x) / scale + U),  U uniform on [0, 1)
 
     Paper: Alistarh, Grubic, Li, Tomioka, Vojnovic, QSGD: Communication-Efficient SGD via Gradient Quantization and
-    Encoding, NeurIPS 2017, arXiv:1610.02132, Section 3.
+    Encoding, NeurIPS 2017, arXiv:1610.02132.
 
     Differs: the scale is that of the largest entry, where the paper takes the norm, and every entry takes the same
     number of bits, where the paper codes frequent ones by fewer.

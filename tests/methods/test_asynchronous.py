@@ -223,9 +223,8 @@ def test_methods_whose_rule_is_about_whole_rounds_are_refused(kind, ragged_data)
             {},
             r"model\.aggregator: DPAggregator is not possible with Asynchronous",
         ),
-        (partial(FedAvg, sparsity=Sparsity(prune=True)), {}, r"model\.sparsity\.prune: True .* allowed: False$"),
     ],
-    ids=["models", "secure", "private", "pruned"],
+    ids=["models", "secure", "private"],
 )
 def test_what_does_not_go_with_it_is_refused(make, options, line, ragged_data):
     data = ragged_data(participation=Asynchronous(buffer=2, **options))

@@ -3,11 +3,12 @@ from inspect import isabstract
 import pytest
 from lightning.pytorch import Callback
 
-from pfl_lightning import callbacks, data, methods, models, server, system, tasks
+from pfl_lightning import callbacks, data, methods, models, server, system, tasks, uplink
 from pfl_lightning.settings.registry import IN_EVERY_RUN, KINDS, choices
 
 ROOMS = {
-    each.__name__.rpartition(".")[2]: vars(each) for each in (callbacks, data, methods, models, server, system, tasks)
+    each.__name__.rpartition(".")[2]: vars(each)
+    for each in (callbacks, data, methods, models, server, system, tasks, uplink)
 }
 
 
