@@ -3,9 +3,10 @@
 from pfl_lightning.tasks.classification import Classification, as_outputs, log_probabilities
 from pfl_lightning.tasks.own_loss import LossFunction, OwnLoss, try_loss
 from pfl_lightning.tasks.regression import Regression
-from pfl_lightning.tasks.task import Task, check_values
+from pfl_lightning.tasks.task import AMOUNT, Task, check_values
 
 __all__ = [
+    "AMOUNT",
     "Classification",
     "LossFunction",
     "OwnLoss",
