@@ -1,7 +1,11 @@
-"""Tasks with a closed form."""
+"""A task with a closed form, and data for each task."""
+
+from functools import partial
+
+import torch
 
 from pfl_lightning.score_kind import ScoreKind
-from pfl_lightning.tasks import AMOUNT, Classification
+from pfl_lightning.tasks import AMOUNT, Classification, MultiLabel, Regression
 
 
 class Copies(Classification):
@@ -41,3 +45,34 @@ class Copies(Classification):
 
     def columns(self, sums, samples):
         return self.scores(sums, samples)
+
+
+def labels_of(inputs):
+    """Four labels; of every fifth sample the first is unknown, and of every seventh all of them."""
+    targets = (inputs[:, :4] + inputs[:, 1:5] > 0).to(torch.int8)
+    targets[::5, 0] = -1
+    targets[::7] = -1
+    return targets
+
+
+def numbers_of(inputs):
+    """Three numbers."""
+    return inputs[:, :3] - 2 * inputs[:, 1:4]
+
+
+def data_of(base, of, targets_of):
+    """Ragged data of some task, whose targets are a function of the pixels."""
+
+    class Data(base):
+        task = of
+
+        def load(self):
+            return tuple(split._replace(targets=targets_of(split.inputs.flatten(1))) for split in super().load())
+
+    return Data
+
+
+TASKS = {
+    "labels": partial(data_of, of=MultiLabel().sized(4), targets_of=labels_of),
+    "numbers": partial(data_of, of=Regression().sized(3), targets_of=numbers_of),
+}

@@ -111,13 +111,13 @@ def encode_targets(splits: Sequence[Any], class_names: Sequence[str]) -> tuple[l
     """
     targets, sizes = _joined(splits, "targets", axes=2)
     columns = targets.shape[1] if targets.ndim == 2 else 1
+    if columns > 1:
+        _check_columns(targets)
     if targets.dtype.kind == "f":
-        if columns > 1 and np.isin(targets, LABELS).all():
-            raise ValueError(f"targets of 0, 1 and -1 must be whole numbers to be labels, got {targets.dtype}")
         numbers = torch.tensor(targets, dtype=torch.get_default_dtype())
         return list(numbers.split(sizes)), Regression().sized(columns), ()
     if columns > 1:
-        labels = _labels(targets)
+        labels = torch.from_numpy(targets.astype(np.int8))
         return list(labels.split(sizes)), MultiLabel().sized(columns), tuple(class_names or map(str, range(columns)))
     names = list(class_names)
     if targets.dtype.kind == "U":
@@ -132,14 +132,17 @@ def encode_targets(splits: Sequence[Any], class_names: Sequence[str]) -> tuple[l
     return list(numbers.split(sizes)), Classification().sized(len(names)), tuple(names)
 
 
-def _labels(targets: Array) -> Tensor:
-    """Labels of samples, int8 ``[samples, labels]``; what could be one-hot classes is refused."""
-    requirement = "labels: 0, 1, or -1 for unknown; or floats for a regression"
-    check_values(torch.from_numpy(targets), torch.from_numpy(np.isin(targets, LABELS)), "targets", requirement)
-    if (targets >= 0).all() and (targets.sum(1) == 1).all():
+def _check_columns(targets: Array) -> None:
+    """Refuse targets of several columns that are neither labels nor real numbers, or could be something else."""
+    are_labels = np.isin(targets, LABELS)
+    if are_labels.all() and (targets >= 0).all() and (targets.sum(1) == 1).all():
         shape = list(targets.shape)
         raise ValueError(f"targets must be classes [samples] where each sample has one label, got {shape}")
-    return torch.from_numpy(targets.astype(np.int8))
+    if targets.dtype.kind != "f":
+        requirement = "labels: 0, 1, or -1 for unknown; or floats for a regression"
+        check_values(torch.from_numpy(targets), torch.from_numpy(are_labels), "targets", requirement)
+    elif are_labels.all():
+        raise ValueError(f"targets of 0, 1 and -1 must be whole numbers to be labels, got {targets.dtype}")
 
 
 def encode_clients(splits: Sequence[Any]) -> tuple[list[Tensor | None], tuple[str, ...]]:
