@@ -93,8 +93,8 @@ def _has_one_output(network: Network, data: FederatedDataModule) -> bool:
     """Whether a network takes the two outputs of a task for those of two classes, of which one is enough."""
     is_training = network.training
     shape = data.input_shape if data.input_kind == "numbers" else data.input_shape[:1]
-    dtype = next(network.parameters()).dtype if data.input_kind == "numbers" else torch.int64
-    outputs: Tensor = network.eval()(torch.zeros(1, *shape, dtype=dtype))
+    zeros = next(network.parameters()).new_zeros(1, *shape)
+    outputs: Tensor = network.eval()(zeros if data.input_kind == "numbers" else zeros.long())
     network.train(is_training)
     return outputs.shape == (1, 1)
 
