@@ -38,7 +38,7 @@ class Table(OwnData):
     def __init__(
         self,
         file: str,
-        target: list[str] | str,
+        target: str | list[str],
         client: str | None = None,
         features: Sequence[str] | None = None,
         **kwargs: Any,
