@@ -1,4 +1,4 @@
-"""The scores of clients, accuracy and loss, and how they are shown."""
+"""The scores of clients, such as accuracy and loss, and how they are shown."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -46,7 +46,7 @@ class ScoreKind:
         return self.error_name + self.unit
 
     def errors(self, scores: Values) -> Values:
-        """Convert scores so that lower is better: an accuracy becomes the share of wrong predictions."""
+        """Convert scores so that lower is better: 1 - score, which of an accuracy is the share of wrong predictions."""
         return 1 - scores if self.higher_is_better else scores
 
     def show(self, score: float) -> str:
@@ -57,7 +57,6 @@ class ScoreKind:
 ACCURACY = ScoreKind("accuracy", higher_is_better=True, scale=100, unit=" (%)", digits=1)
 LOSS = ScoreKind("loss", higher_is_better=False, scale=1, unit="", digits=4)
 HEADLINED = ("val", "test")  # splits; train/loss is that of local training
-SCORE_KINDS = {kind.name: kind for kind in (ACCURACY, LOSS)}
 
 
 def headline(split: str, score_kind: ScoreKind) -> str:

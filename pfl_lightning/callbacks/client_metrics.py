@@ -6,11 +6,11 @@ from pfl_lightning.callbacks.evaluation import callbacks_of
 from pfl_lightning.data import FederatedDataModule, federated
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.methods import method_of
-from pfl_lightning.metrics import ClientMetric, MetricFactory, build_metric, metric_name
+from pfl_lightning.metrics import ClientMetric, ClientScore, MetricFactory, build_metric, metric_name
 from pfl_lightning.report.run_files import CORRECT, EVALUATION, RESULTS
-from pfl_lightning.score_kind import ACCURACY, SCORE_KINDS
+from pfl_lightning.score_kind import ACCURACY, LOSS
 
-RESERVED_NAMES = {*SCORE_KINDS, ACCURACY.error_name, *EVALUATION, *RESULTS, CORRECT}
+RESERVED_NAMES = {ACCURACY.name, ACCURACY.error_name, LOSS.name, *EVALUATION, *RESULTS, CORRECT}
 KEY = "trainer.callbacks"
 
 
@@ -37,9 +37,12 @@ class ClientMetrics(pl.Callback):
         Raises:
             PflError: If it cannot be made or computed for this data, or its name is taken.
         """
-        self.name = self._try_metric(federated(trainer))
+        data = federated(trainer)
+        self.name = self._try_metric(data)
+        score = ClientScore(1, data.task)
+        taken = RESERVED_NAMES.union(score.columns(score.scores()))
         names = [callback.name for callback in callbacks_of(trainer, ClientMetrics)]
-        if self.name in RESERVED_NAMES or names.count(self.name) > 1:
+        if self.name in taken or names.count(self.name) > 1:
             raise PflError(f"{KEY}.name: {self.name} is taken; give this metric another name")
         if not re.fullmatch(r"\w+", self.name):
             raise PflError(f"{KEY}.name must consist of letters, digits and _, got {self.name!r}")

@@ -59,14 +59,14 @@ class PercentileErrors(RunTable):
         rows: list[dict[str, Any]] = []
         for name, metric in method.evaluator.scores.items():
             scores = gathered(metric)
-            values = metric.values(scores)
+            values, samples = metric.defined(scores)
             score_kind = metric.score_kind
-            self._log(method, f"{name}/{score_kind.name}", values, scores.samples, score_kind.higher_is_better)
+            self._log(method, f"{name}/{score_kind.name}", values, samples, score_kind.higher_is_better)
             if self.errors and score_kind == ACCURACY:
                 tag = f"{name}/{score_kind.error_name}"
                 errors = score_kind.errors(values)
                 method.log(f"{tag}/mean", errors.mean().float())
-                self._log(method, tag, errors, scores.samples, higher_is_better=False)
+                self._log(method, tag, errors, samples, higher_is_better=False)
             rows += client_rows(method, name, scores)
         for tag, client_metric in method.evaluator.others.items():
             _, samples, values = gathered(client_metric)

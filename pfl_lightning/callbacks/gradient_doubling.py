@@ -47,7 +47,7 @@ class GradientDoubling(Doubling):
             PflError: If the method shares no parameters, or several models, so that there is no gradient to measure.
         """
         shares_nothing = not method.shared & method.engine.trainable
-        if shares_nothing or not method.one_model:
+        if shares_nothing or not method.uploads_models:
             problem = f"{type(method).__name__} shares {'nothing' if shares_nothing else 'no single model'}"
             raise PflError(f"GradientDoubling needs one shared model, but {problem}; use StageDoubling")
         super().begin(trainer, method)

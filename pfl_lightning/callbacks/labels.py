@@ -18,7 +18,8 @@ def label_of(trainer: pl.Trainer) -> Label:
     method = method_of(trainer.lightning_module)
     doubling = next((type(c).__name__ for c in callbacks_of(trainer, pl.Callback) if isinstance(c, Doubling)), None)
     name = method.doubled_name if doubling else method.display_name
-    return Label(method.display_name, name, doubling, dict(method.suffixes), method.is_baseline)
+    suffixes = dict(method.suffixes)
+    return Label(method.display_name, name, doubling, suffixes, method.is_baseline, method.task.score)
 
 
 def is_doubling(callback: Any) -> bool:

@@ -98,7 +98,7 @@ def monitored(callbacks: list[pl.Callback]) -> list[str]:
 
 def higher_is_better(value: str, method: Method) -> bool:
     """Whether more is better of a logged value, such as ``val/global/accuracy/mean``."""
-    score_kinds = [metric.score_kind for metric in method.evaluator.others.values()]
+    score_kinds = [method.task.score, *(metric.score_kind for metric in method.evaluator.others.values())]
     falling = {score_kind.name for score_kind in score_kinds if not score_kind.higher_is_better}
     return not (LOWER_IS_BETTER | falling) & set(value.split("/"))
 

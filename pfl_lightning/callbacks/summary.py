@@ -20,12 +20,13 @@ from pfl_lightning.methods import Method, method_of
 from pfl_lightning.metrics import density
 from pfl_lightning.score_kind import ScoreKind
 from pfl_lightning.server import DPAggregator
+from pfl_lightning.tasks import Classification
 
 COLUMNS = ("mean", "worst", "p10", "p50", "p90")
 
 
 class RunSummary(pl.Callback):
-    """Prints the final scores, the density of sparse models, the simulated time and the run folder.
+    """Prints the final scores, what targets are but classes, the density of sparse models, the time and the run folder.
 
     The 10th, 50th and 90th percentile come from ``PercentileErrors``; columns of percentiles that it does not log are
     empty.
@@ -68,6 +69,8 @@ class RunSummary(pl.Callback):
             yield "Stopped early", f"after round {trainer.global_step} of {trainer.max_steps}: {reason}"
         for layers, choice in method.engine.choices.items() if self.verbose else ():
             yield "Engine", f"{layers}: {choice}"
+        if not isinstance(method.task, Classification):
+            yield "Targets", method.task.goal
         for pattern, names in method.parts.patterns.items():
             yield "Matched", f"{pattern}: {', '.join(names)}"
         if processes.count() > 1:

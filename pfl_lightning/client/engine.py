@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from pfl_lightning.client.backends import TILE_BYTES, Backend, Batched, ClientFunction, LinearStack, Sequential
-from pfl_lightning.client.epochs import Epochs
+from pfl_lightning.client.epochs import Epochs, divisors
 from pfl_lightning.client.examples import Examples
 from pfl_lightning.client.layers import (
     SLOW_WHEN_BATCHED_ON_CPU,
@@ -35,7 +35,7 @@ from pfl_lightning.client.steps import Steps, loss_gradient
 from pfl_lightning.client.threads import map_in_threads, with_lock
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import Key, seed_of
-from pfl_lightning.tasks import Classification, Task
+from pfl_lightning.tasks import AMOUNT, Classification, Task
 from pfl_lightning.tree import BATCH_NORM, Params, Tree, movable, select, sum_type
 
 BackendName = Literal["auto", "sequential", "batched"]
@@ -222,7 +222,8 @@ class Engine:
             self.report(epochs.computed * (len(features) + bool(frozen)))
             return outputs, features
 
-        epochs = Epochs(examples, phase, key, computed, next(self.network.parameters()), received.own)
+        like = next(self.network.parameters())
+        epochs = Epochs(examples, phase, key, computed, like, received.own, self._amounts)
         body = 0 if phase.feature_loss is None else self.body_layers() - frozen
         start = received.without({*leading.state_dict(), *phase.sample_rows, phase.sample_weights or ""})
         start = start.with_own(streams(network, (*key, "dropout"), examples.ids))
@@ -239,7 +240,7 @@ class Engine:
                 losses[:clients] += steps.step(clients, batch)
                 self.report(samples, samples * steps.gradients)
         steps.finish()
-        return losses / epoch.counts
+        return losses / epoch.total
 
     def _note(self, network: nn.Sequential, backend: Backend, stacks: Tree, steps: Steps) -> None:
         """Record how a phase runs and why."""
@@ -275,18 +276,25 @@ class Engine:
             received = params.rows(start, start + len(tile))
             owned = received.select(network.state_dict()).owned(names, len(tile))
             sums = {name: stack[start : start + len(tile)].zero_() for name, stack in gradients.items()}
+            own_amounts = self._amounts(tile.targets(tile.positions))
+            total = tile.device_counts if own_amounts is None else divisors((own_amounts * tile.present).sum(1))
             for rows, window in tile.windows(SAMPLES_AT_ONCE):
                 moving = owned.take(rows)
                 inputs = self._outputs(leading, received.take(rows), window.gather(window.positions))
                 targets = window.targets(window.positions)
                 losses_of = partial(self._losses, backend, network, moving, inputs, targets)
-                weights = window.present / tile.device_counts[rows][:, None]
+                weights = window.present / total[rows][:, None]
                 _, grads = loss_gradient(losses_of, select(moving.own, names), weights)
                 for name, grad in grads.items():
                     sums[name][rows] += grad
                 samples = int(window.counts.sum())
                 self.report(samples, samples)
         return gradients
+
+    def _amounts(self, targets: Tensor) -> Tensor | None:
+        """How much samples with these targets are, ``[clients, samples]``; None for 1 each."""
+        amounts = self.task.amounts(targets.flatten(0, 1))
+        return None if amounts is None else amounts.unflatten(0, targets.shape[:2])
 
     def _losses(
         self, backend: Backend, network: nn.Module, params: Params, inputs: Tensor, targets: Tensor, leaves: Tree
@@ -370,14 +378,16 @@ class Engine:
             watchers: Further functions to call with the predictions.
 
         Returns:
-            Sums over each client's examples, by name, ``[cohort, ...]``: of their ``loss``, and of the task's
-            statistics.
+            Sums over each client's examples, by name, ``[cohort, ...]``: of their ``loss``, of the task's statistics,
+            and of the ``amount`` if it has amounts.
         """
         dtype = sum_type(self.dtype)
         totals: Tree = {}
         for predictions in self.predictions(examples, params):
             rows, outputs, targets, present = predictions
             statistics = self.task.statistics(outputs.flatten(0, 1), targets.flatten(0, 1))
+            if (amounts := self.task.amounts(targets.flatten(0, 1))) is not None:
+                statistics = {**statistics, AMOUNT: amounts}
             for name, values in {"loss": self.loss(outputs, targets).flatten(), **statistics}.items():
                 values = values.unflatten(0, present.shape)
                 kept = values * present.view(*present.shape, *[1] * (values.ndim - 2))
@@ -392,5 +402,6 @@ class Engine:
     def mean_losses(self, examples: Examples, params: Params) -> Tensor:
         """The mean loss of each client's model over its examples, ``[cohort]``; 0 of a client without any."""
         counts = examples.device_counts
-        losses = self.sums(examples, params).get("loss")
-        return torch.zeros(len(counts), device=counts.device) if losses is None else losses / counts.clamp(min=1)
+        sums = self.sums(examples, params)
+        losses = sums.get("loss", torch.zeros(len(counts), device=counts.device))
+        return losses / divisors(sums.get(AMOUNT, counts))

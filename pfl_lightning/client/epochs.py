@@ -9,9 +9,10 @@ from torch import Tensor
 from pfl_lightning.client.examples import Examples
 from pfl_lightning.client.phase import Phase
 from pfl_lightning.seeding import Key, permutations, random_bits, samples
-from pfl_lightning.tree import Tree
+from pfl_lightning.tree import Tree, sum_type
 
 Frozen = tuple[Tensor, Tree]
+Amounts = Callable[[Tensor], Tensor | None]
 
 FEW = 64  # up to so many samples in an epoch are drawn one by one, at a cost of FEW squared
 
@@ -24,8 +25,10 @@ class Epoch(NamedTuple):
         order: Indices into the inputs in visiting order, ``[clients, visited]``; None if they are already in it.
         targets: Targets in visiting order, ``[clients, visited, ...]``.
         counts: Samples that each client visits, ``[clients]``.
+        total: What their losses are divided by for the mean, ``[clients]``: their number, or their amount.
         present: Factor of each sample's loss, which is usually 1, and 0 for padding, ``[clients, visited]``.
-        weights: Weight of each sample in the mean loss of its mini-batch, 0 for padding, ``[clients, visited]``.
+        amounts: How much each sample is, usually 1, and 0 for padding, ``[clients, visited]``.
+        weights: Factor of each sample's loss in the mean loss of its mini-batch, 0 for padding, ``[clients, visited]``.
         features: Features of frozen models for each input, ``[clients, samples, ...]`` by prefix, and the phase's
             ``sample_rows``.
         independent: For ``independent_batch``, the same epoch in an independent order.
@@ -35,7 +38,9 @@ class Epoch(NamedTuple):
     order: Tensor | None
     targets: Tensor
     counts: Tensor
+    total: Tensor
     present: Tensor
+    amounts: Tensor
     weights: Tensor
     features: Tree
     independent: "Epoch | None" = None
@@ -50,7 +55,7 @@ class Epoch(NamedTuple):
     def extras(self) -> Tree:
         """What a ``feature_loss`` sees of each sample, in visiting order, ``[clients, visited, ...]`` by name."""
         features = {name: in_order(rows, self.order) for name, rows in self.features.items()}
-        return {**features, "weights": self.weights}
+        return {**features, "weights": self.weights, "amounts": self.amounts}
 
 
 class Epochs:
@@ -68,10 +73,19 @@ class Epochs:
             ``[clients, samples, ...]``.
         like: A tensor of the type of the weights.
         extra: Extra tensors of the clients, among them those with one row for each sample.
+        amounts: Tells from targets ``[clients, visited, ...]`` how much each sample is, ``[clients, visited]``; None
+            for 1 each.
     """
 
     def __init__(
-        self, examples: Examples, phase: Phase, key: Key, frozen: Callable[[Tensor], Frozen], like: Tensor, extra: Tree
+        self,
+        examples: Examples,
+        phase: Phase,
+        key: Key,
+        frozen: Callable[[Tensor], Frozen],
+        like: Tensor,
+        extra: Tree,
+        amounts: Amounts,
     ) -> None:
         self.examples = examples
         self.phase = phase
@@ -79,6 +93,7 @@ class Epochs:
         self.frozen = frozen
         self.dtype = like.dtype
         self.extra = extra
+        self.amounts = amounts
         self.visited = phase.visited(examples.longest)
         augmented = examples.samples.transform.random
         self.keeps_inputs = phase.epochs * self.visited > examples.longest and not augmented
@@ -146,16 +161,21 @@ class Epochs:
             augmented = examples.samples.transform.random
             bits = random_bits(key, examples.ids, examples.longest).gather(1, order) if augmented else None
         inputs, features = kept or self.frozen(examples.gather(order, bits))
+        targets = examples.targets(order)
+        visited = counts.clamp(max=self.visited)
         present = (torch.arange(self.visited, device=counts.device) < counts[:, None]).to(self.dtype)
-        weights = batch_weights(present, self.phase.batch_size)
+        own_amounts = self.amounts(targets)
+        amounts = present if own_amounts is None else present * own_amounts
+        total = visited if own_amounts is None else divisors(amounts.sum(1, dtype=sum_type(self.dtype)))
+        weights = batch_weights(present, amounts, self.phase.batch_size)
         if self.phase.sample_weights is not None:
             factors = in_order(self.extra[self.phase.sample_weights], order)
             present = present * factors
             weights = weights * factors
-        visited = counts.clamp(max=self.visited)
         rows = {name: in_order(self.extra[name], None if kept else order) for name in self.phase.sample_rows}
-        targets = examples.targets(order)
-        return Epoch(inputs, order if kept else None, targets, visited, present, weights, {**features, **rows})
+        kept_order = order if kept else None
+        extras = {**features, **rows}
+        return Epoch(inputs, kept_order, targets, visited, total, present, amounts, weights, extras)
 
 
 def in_order(rows: Tensor, order: Tensor | None) -> Tensor:
@@ -172,10 +192,22 @@ def out_of_order(rows: Tensor, order: Tensor | None, samples: int) -> Tensor:
     return result
 
 
-def batch_weights(present: Tensor, batch_size: int) -> Tensor:
-    """Weight of each sample in the mean of its mini-batch, ``[clients, samples]``, given which samples are present."""
-    batches = [batch / batch.sum(1, keepdim=True).clamp_(min=1) for batch in present.split(batch_size, dim=1)]
-    return torch.cat(batches, dim=1)
+def batch_weights(present: Tensor, amounts: Tensor, batch_size: int) -> Tensor:
+    """Factor of each sample's loss in the mean loss of its mini-batch, ``[clients, samples]``.
+
+    Args:
+        present: Which samples are present, ``[clients, samples]``.
+        amounts: How much each of them is, 0 for those that are not, ``[clients, samples]``.
+        batch_size: Samples in a mini-batch.
+    """
+    totals = [divisors(batch.sum(1, keepdim=True)) for batch in amounts.split(batch_size, dim=1)]
+    batches = present.split(batch_size, dim=1)
+    return torch.cat([batch / total for batch, total in zip(batches, totals, strict=True)], dim=1)
+
+
+def divisors(totals: Tensor) -> Tensor:
+    """Totals to divide by, with 1 where there is nothing to divide."""
+    return totals.masked_fill(totals == 0, 1)
 
 
 def _clients(order: Tensor) -> Tensor:

@@ -51,14 +51,15 @@ class Phase:
             ``[batch, outputs]``, features (the inputs of the head) ``[batch, ...]``, targets ``[batch]``, and more
             tensors by name: the client's extra ones, ``[...]``; where the method has extended the network, also the
             model's own; the features of ``frozen_models``, ``[batch, ...]``, each under its prefix; ``sample_rows``,
-            ``[batch, ...]``; and as ``weights`` those of the samples in the mean of the mini-batch, ``[batch]``, which
-            are 0 for padding: a term of the whole mini-batch is made with them and added to each loss.
+            ``[batch, ...]``; and how much each sample is, ``amounts``, usually 1, and the factors of the losses in the
+            mean of the mini-batch, ``weights``, ``[batch]`` each and 0 for padding: ``weights`` times ``amounts`` have
+            the sum 1. A term of the whole mini-batch is made with them and added to each loss, times ``amounts``.
         frozen_models: Prefixes of models among the extra tensors whose features of each sample ``feature_loss`` sees;
             they are computed once, unless inputs are augmented.
         sample_rows: Names of extra tensors that hold one row for each sample, ``[clients, samples, ...]``, in the order
             of the clients' examples; ``feature_loss`` sees those of its samples.
         sample_weights: Name of an extra tensor with a factor for the loss of each sample, ``[clients, samples]``, as
-            for ``sample_rows``. A step still divides by the number of samples in its mini-batch.
+            for ``sample_rows``. A step still divides by the number of samples in its mini-batch, or their amount.
         optimizer: What takes the steps, as in ``torch.optim`` with its defaults.
 
     Raises:

@@ -54,6 +54,8 @@ def check_network(network: Network, data: FederatedDataModule, has_body: bool, u
             f"model.network: a layer of the name {min(reserved)} is not possible, which methods give to what they keep "
             "beside the network; allowed: another name"
         )
+    if data.task.outputs == 2 and not isinstance(data.task, Classification) and _has_one_output(network, data):
+        raise PflError(f"model.network: {network.kind} has one output for {data.task.goal}; allowed: two, such as MLP")
     if data.new_clients and data.new_head_epochs and not has_body:
         raise PflError(
             f"data.new_head_epochs: {data.new_head_epochs} is not possible with {network.kind}, which has only one "
@@ -111,6 +113,17 @@ def try_own_loss(method: Any, data: FederatedDataModule) -> None:
     path = method.function_paths["loss"]
     name = f"{type(method).__name__}.sample_losses" if path is None else path.rpartition(".")[2]
     try_loss(method.sample_losses, name, outputs[0], targets[0])
+
+
+@torch.no_grad()
+def _has_one_output(network: Network, data: FederatedDataModule) -> bool:
+    """Whether a network takes the two outputs of a task for those of two classes, of which one is enough."""
+    is_training = network.training
+    shape = data.input_shape if data.input_kind == "numbers" else data.input_shape[:1]
+    zeros = next(network.parameters()).new_zeros(1, *shape)
+    outputs: Tensor = network.eval()(zeros if data.input_kind == "numbers" else zeros.long())
+    network.train(is_training)
+    return outputs.shape == (1, 1)
 
 
 def check_needs(method: str, needs: Collection[Need], task: Task, engine: Engine) -> None:

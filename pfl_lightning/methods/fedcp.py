@@ -79,8 +79,9 @@ class FedCP(Averaging):
 
     def losses_near_received(self, outputs: Tensor, features: Tensor, targets: Tensor, extras: Tree) -> Tensor:
         """The loss of each sample of a client, ``[batch]``; see ``Phase.feature_loss``."""
-        apart = discrepancy(features.flatten(1), extras[GLOBAL].flatten(1), extras["weights"])
-        losses: Tensor = self.sample_losses(outputs, targets) + self.strength * apart
+        amounts = extras["amounts"]
+        apart = discrepancy(features.flatten(1), extras[GLOBAL].flatten(1), extras["weights"] * amounts)
+        losses: Tensor = self.sample_losses(outputs, targets) + amounts * self.strength * apart
         return losses
 
 

@@ -72,8 +72,9 @@ class FedDBE(Averaging):
 
     def losses_near_consensus(self, outputs: Tensor, features: Tensor, targets: Tensor, extras: Tree) -> Tensor:
         """The loss of each sample of a client, ``[batch]``; see ``Phase.feature_loss``."""
-        away = extras["weights"] @ features.flatten(1) - extras[f"server.{CONSENSUS}"]
-        losses: Tensor = self.sample_losses(outputs, targets) + self.strength / 2 * away.square().mean()
+        amounts = extras["amounts"]
+        away = (extras["weights"] * amounts) @ features.flatten(1) - extras[f"server.{CONSENSUS}"]
+        losses: Tensor = self.sample_losses(outputs, targets) + amounts * self.strength / 2 * away.square().mean()
         return losses
 
     def mean_features(self, cohort: Examples, trained: Params) -> Tensor:

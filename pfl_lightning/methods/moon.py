@@ -68,5 +68,6 @@ class MOON(FineTuned, Averaging):
             torch.cosine_similarity(features.flatten(1), extras[prefix].flatten(1), dim=1) / self.temperature
             for prefix in (GLOBAL, PREVIOUS)
         )
-        losses: Tensor = self.sample_losses(outputs, targets) + self.mu * F.softplus(far - near)
+        contrast = extras["amounts"] * self.mu * F.softplus(far - near)
+        losses: Tensor = self.sample_losses(outputs, targets) + contrast
         return losses

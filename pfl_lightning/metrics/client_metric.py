@@ -23,17 +23,16 @@ MEANINGLESS = re.compile("No (positive|negative) samples")  # torchmetrics warns
 
 
 class MetricFactory(Protocol):
-    """Makes a metric; a metric that takes a number of classes gets that of the data."""
+    """Makes a metric; a metric that takes a number of classes, or of labels, gets that of the data."""
 
-    def __call__(self, *, num_classes: int) -> Metric:
+    def __call__(self, *, num_classes: int, num_labels: int) -> Metric:
         """Make the metric of one client."""
 
 
-def build_metric(factory: MetricFactory, num_classes: int) -> Metric:
-    """The metric for data with this many classes."""
-    takes_classes = "num_classes" in inspect.signature(unwrap_partial(factory)).parameters
-    options = {"num_classes": num_classes} if takes_classes else {}
-    return factory(**options)
+def build_metric(factory: MetricFactory, outputs: int) -> Metric:
+    """The metric for data with this many classes or labels."""
+    parameters = inspect.signature(unwrap_partial(factory)).parameters
+    return factory(**{name: outputs for name in ("num_classes", "num_labels") if name in parameters})
 
 
 def metric_name(metric: Metric) -> str:

@@ -6,7 +6,7 @@ from torchmetrics import Metric
 
 from pfl_lightning.metrics.functional import client_summary
 from pfl_lightning.score_kind import LOSS, ScoreKind
-from pfl_lightning.tasks import Task
+from pfl_lightning.tasks import AMOUNT, Task
 from pfl_lightning.tree import Tree
 
 
@@ -16,7 +16,8 @@ class ClientScores(NamedTuple):
     Attributes:
         ids: Client ids, ``[clients]``.
         samples: Number of evaluated samples, ``[clients]``.
-        sums: Sums of the ``loss`` and of the task's statistics, ``[clients, ...]`` each.
+        sums: Sums of the ``loss``, of the task's statistics and, if it has amounts, of the ``amount``,
+            ``[clients, ...]`` each.
     """
 
     ids: Tensor
@@ -25,15 +26,16 @@ class ClientScores(NamedTuple):
 
     @property
     def mean_losses(self) -> Tensor:
-        """Mean loss of each client, ``[clients]``."""
-        return self.sums[LOSS.name] / self.samples
+        """Mean loss of each client, ``[clients]``; nan where the amount is 0."""
+        return self.sums[LOSS.name] / self.sums.get(AMOUNT, self.samples)
 
 
 class ClientScore(Metric):
     """The score of each client, with states of one entry per client.
 
     It is what the task scores clients by, such as the accuracy, or the mean loss. ``compute`` gives its mean,
-    sample-weighted mean, standard deviation and worst value over the clients that have samples.
+    sample-weighted mean, standard deviation and worst value over the clients that have samples. Clients whose score is
+    not defined, such as an F1 without a positive, are left out of these, and then counted, as ``left_out``.
 
     Args:
         num_clients: Number of clients.
@@ -51,7 +53,10 @@ class ClientScore(Metric):
         self.task = [task]  # in a list, so that it is not part of this metric's state
         self.score_kind = score_kind or task.score
         self.add_state("samples", torch.zeros(num_clients, dtype=torch.int64), dist_reduce_fx="sum")
-        statistics = task.statistics(*task.examples())
+        outputs, targets = task.examples()
+        statistics = task.statistics(outputs, targets)
+        if (amounts := task.amounts(targets)) is not None:
+            statistics = {**statistics, AMOUNT: amounts}
         self.names = [LOSS.name, *statistics]
         for name, values in {LOSS.name: torch.zeros(1), **statistics}.items():
             dtype = torch.float32 if values.is_floating_point() else torch.int64
@@ -63,7 +68,7 @@ class ClientScore(Metric):
         Args:
             ids: Client ids, ``[clients]``.
             samples: Number of evaluated samples, ``[clients]``.
-            sums: Sums of the loss and of the statistics, ``[clients, ...]`` each; none if no client has samples.
+            sums: Sums as in ``ClientScores``; none if no client has samples.
         """
         self.samples.index_add_(0, ids, samples)
         for name, values in sums.items():
@@ -71,9 +76,13 @@ class ClientScore(Metric):
             state.index_add_(0, ids, values.to(state.dtype))
 
     def compute(self) -> dict[str, Tensor]:
-        """``mean``, ``weighted_mean``, ``std`` and ``worst`` of the score."""
+        """``mean``, ``weighted_mean``, ``std`` and ``worst`` of the score; ``left_out`` if some have none."""
         scores = self.scores()
-        return client_summary(self.values(scores), scores.samples, self.score_kind.higher_is_better)
+        values, samples = self.defined(scores)
+        summary = client_summary(values, samples, self.score_kind.higher_is_better)
+        if len(values) < len(scores.ids):
+            summary["left_out"] = torch.tensor(float(len(self.samples) - len(values)))
+        return summary
 
     def scores(self) -> ClientScores:
         """Sums of the clients that have samples, in this process unless the states are synchronised."""
@@ -86,6 +95,15 @@ class ClientScore(Metric):
         if self.score_kind == LOSS:
             return scores.mean_losses
         return task.scores(scores.sums, scores.samples)[self.score_kind.name]
+
+    def defined(self, scores: ClientScores) -> tuple[Tensor, Tensor]:
+        """The scores and the samples of the clients whose score is defined, ``[clients]`` each.
+
+        A score that is nan because the loss is, as in a run that diverges, is not left out.
+        """
+        values = self.values(scores)
+        is_defined = ~(values.isnan() & scores.sums[LOSS.name].isfinite())
+        return values[is_defined], scores.samples[is_defined]
 
     def columns(self, scores: ClientScores) -> dict[str, Tensor]:
         """What a table says of each client, ``[clients]`` each: its samples, its scores, and its mean loss."""

@@ -4,7 +4,7 @@ import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import nan
 from pathlib import Path
@@ -15,7 +15,8 @@ import yaml
 from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError, one_line
-from pfl_lightning.score_kind import ACCURACY, SCORE_KINDS, ScoreKind
+from pfl_lightning.score_kind import ACCURACY, ScoreKind
+from pfl_lightning.score_kind import LOSS as MEAN_LOSS
 from pfl_lightning.settings.values import AFTER_TRAINING, SAME_NUMBERS, changes, class_name, flat, named_callbacks
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ CORRECT = "correct"
 TYPES = dict.fromkeys(("split", "model"), "str") | dict.fromkeys(
     ("round", "client", "samples", CORRECT), "int"
 )  # else float
-TEST_MEAN = re.compile(rf"test/(.+)/({'|'.join(SCORE_KINDS)})/mean")
 BITS = "bits/total"
 SAMPLES = "samples/total"
 LINK_BITS = "bits/paper"  # of one client, by the formula of FedMac's paper
@@ -61,6 +61,7 @@ class Label(NamedTuple):
         doubling: Name of the class of the callback that doubles the participants, if there is any.
         suffixes: What evaluated models add to the name if several are compared; else the first one is.
         is_baseline: Whether other methods are compared with it.
+        score: What clients are evaluated by; None in runs of former versions, whose tags say it.
     """
 
     method: str
@@ -68,6 +69,12 @@ class Label(NamedTuple):
     doubling: str | None
     suffixes: Mapping[str, str]
     is_baseline: bool
+    score: ScoreKind | None = None
+
+    @property
+    def text(self) -> str:
+        """The content of ``label.yaml``."""
+        return yaml.safe_dump({**self._asdict(), "score": self.score and asdict(self.score)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,11 +140,14 @@ def read_run(folder: Path) -> RunRecord:
     """
     seed, settings = read_settings(folder)
     logged = read_table(folder / METRICS, ("round", COMPUTE, LOSS)).set_index("round")
-    tags = [tag for name in logged if (tag := TEST_MEAN.fullmatch(name))]
+    label = read_label(folder)
+    score_kind = label.score or _former_score(logged)
+    mean = re.compile(f"test/(.+)/{re.escape(score_kind.name)}/mean")
+    tags = [tag for name in logged if (tag := mean.fullmatch(name))]
     means = [tag[0] for tag in tags]
     logged = logged.loc[:, logged.notna().any() | logged.columns.isin([LOSS, *means])]
-    score_kind = SCORE_KINDS[tags[0][2]] if tags else ACCURACY
     table = read_clients(folder / CLIENTS)
+    _check_columns(table, [score_kind.name], folder / CLIENTS)
     scores = table[score_kind.name]
     table = table.assign(score=scores, error=score_kind.errors(scores)).sort_values("client")
     evaluated = logged.dropna(how="all", subset=means).index  # one model can have diverged
@@ -146,16 +156,29 @@ def read_run(folder: Path) -> RunRecord:
         raise PflError(f"runs: '{folder}' has no test results; give runs that were evaluated on test samples")
     return RunRecord(
         folder,
-        read_label(folder),
+        label,
         seed,
         settings,
         score_kind,
         [tag[1] for tag in tags],
         evaluated[is_tested].to_numpy(),
         logged,
-        dict(iter(table.groupby(EVALUATION))),
+        {evaluation: _scored(rows, logged, score_kind) for evaluation, rows in table.groupby(EVALUATION)},
         evaluated[~is_tested].tolist(),
     )
+
+
+def _former_score(logged: "pd.DataFrame") -> ScoreKind:
+    """What clients are evaluated by in a run whose label does not say it: the accuracy, or the loss."""
+    has_losses = any(re.fullmatch(f"test/.+/{MEAN_LOSS.name}/mean", tag) for tag in logged)
+    return MEAN_LOSS if has_losses else ACCURACY
+
+
+def _scored(clients: "pd.DataFrame", logged: "pd.DataFrame", score_kind: ScoreKind) -> "pd.DataFrame":
+    """The clients of an evaluation that have a score: all of them, unless the run says that some are left out."""
+    split, model = clients[["split", "model"]].iloc[0]
+    name, column = (MEAN_LOSS.name, "loss") if split == "train" else (score_kind.name, "score")
+    return clients.dropna(subset=column) if f"{split}/{model}/{name}/left_out" in logged else clients
 
 
 def check_same_data(runs: Sequence[RunRecord]) -> None:
@@ -203,7 +226,8 @@ def read_label(folder: Path) -> Label:
         PflError: If it is not there, or is another file.
     """
     with _reading(folder / LABEL) as path:
-        return Label(**yaml.safe_load(path.read_text()))
+        label = Label(**yaml.safe_load(path.read_text()))
+        return label._replace(score=ScoreKind(**label.score)) if isinstance(label.score, Mapping) else label
 
 
 def read_table(file: Path, columns: Sequence[str]) -> "pd.DataFrame":
@@ -223,9 +247,14 @@ def read_table(file: Path, columns: Sequence[str]) -> "pd.DataFrame":
         complete = io.StringIO(text[: text.rfind("\n") + 1])
         cells = pd.read_csv(complete, dtype=object, index_col=False)
         table = cells.astype({name: TYPES.get(name, "float") for name in cells})  # Python's floats, to the last digit
-    if missing := [name for name in columns if name not in table]:
-        raise PflError(f"runs: '{path}' has no column {missing[0]}; give run folders of pfl fit")
+    _check_columns(table, columns, file)
     return table
+
+
+def _check_columns(table: "pd.DataFrame", columns: Sequence[str], file: Path) -> None:
+    """Refuse a table of a run that lacks a column."""
+    if missing := [name for name in columns if name not in table]:
+        raise PflError(f"runs: '{file}' has no column {missing[0]}; give run folders of pfl fit")
 
 
 def read_clients(path: Path) -> "pd.DataFrame":

@@ -119,7 +119,7 @@ class RunSetup(pl.Callback):
         settings = self.parts.settings
         config = yaml.safe_dump(with_data_defaults(settings), sort_keys=False)
         files.write_text(config, self.run_folder / CONFIG)
-        files.write_text(yaml.safe_dump(label_of(trainer)._asdict()), self.run_folder / LABEL)
+        files.write_text(label_of(trainer).text, self.run_folder / LABEL)
         begin_runs(trainer.loggers, settings, self.run_folder, is_new)
         for logger in trainer.loggers:
             if isinstance(logger, Board):

@@ -1,13 +1,16 @@
 """What targets are, and how predictions of them are judged: a task is a file."""
 
 from pfl_lightning.tasks.classification import Classification, as_outputs, log_probabilities
+from pfl_lightning.tasks.multi_label import MultiLabel
 from pfl_lightning.tasks.own_loss import LossFunction, OwnLoss, try_loss
 from pfl_lightning.tasks.regression import Regression
-from pfl_lightning.tasks.task import Task, check_values
+from pfl_lightning.tasks.task import AMOUNT, Task, check_values
 
 __all__ = [
+    "AMOUNT",
     "Classification",
     "LossFunction",
+    "MultiLabel",
     "OwnLoss",
     "Regression",
     "Task",

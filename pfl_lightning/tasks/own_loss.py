@@ -24,7 +24,9 @@ else:
 
 
 class PerSample(nn.Module):
-    """One of torch's losses as a loss of samples; it receives a single output and its targets as numbers ``[samples]``.
+    """One of torch's losses as a loss of samples: the mean over what each of them has.
+
+    It receives a single output and its targets as numbers ``[samples]``.
 
     Args:
         loss: The loss; it is copied.
@@ -46,7 +48,7 @@ class PerSample(nn.Module):
             outputs = outputs.squeeze(-1)
             targets = targets.to(outputs.dtype)
         losses: Tensor = self.loss(outputs, targets)
-        return losses
+        return losses if losses.ndim < 2 else losses.flatten(1).mean(1)
 
 
 def loss_of_samples(loss: Any) -> LossFunction | None:
@@ -74,7 +76,7 @@ def try_loss(function: LossFunction, name: str, outputs: Tensor, targets: Tensor
         function: The loss.
         name: Its name in errors.
         outputs: Outputs of the network for some samples, ``[samples, outputs]``.
-        targets: Their targets, ``[samples]``.
+        targets: Their targets, ``[samples, ...]``.
 
     Raises:
         PflError: If it fails, or does not return one finite loss for each sample that depends on the sample alone.
@@ -102,7 +104,7 @@ def _problem(losses: object, targets: Tensor) -> str:
     """What is wrong with the losses for outputs of zero; empty if nothing is."""
     if not isinstance(losses, Tensor):
         return f"a {type(losses).__name__}"
-    if losses.shape != targets.shape:
+    if losses.shape != targets.shape[:1]:
         return f"the shape {tuple(losses.shape)} for {len(targets)} samples"
     if not torch.isfinite(losses).all():
         return f"{losses[~torch.isfinite(losses)][0].item()} for outputs of zero"

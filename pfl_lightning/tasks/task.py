@@ -11,6 +11,7 @@ from pfl_lightning.score_kind import ScoreKind
 from pfl_lightning.tasks.own_loss import OwnLoss, loss_of_samples
 
 Sums = Mapping[str, Tensor]
+AMOUNT = "amount"  # the sum of a client's amounts, among the sums
 
 
 class Task(nn.Module, ABC):
@@ -88,6 +89,18 @@ class Task(nn.Module, ABC):
         """
         return None
 
+    def amounts(self, targets: Tensor) -> Tensor | None:
+        """How much of a mini-batch each sample is, ``[samples]``, such as its number of tokens; None for 1 each.
+
+        The loss of a sample is the sum over its parts. A local step divides the summed losses of its mini-batch by the
+        summed amounts, and the mean loss of a client is the same over all of its samples. If all amounts are 0, the
+        gradient of the loss is 0; as ever, momentum, weight decay and penalties still move the parameters.
+
+        Args:
+            targets: ``[samples, ...]``.
+        """
+        return None
+
     # Scores
 
     @abstractmethod
@@ -98,13 +111,19 @@ class Task(nn.Module, ABC):
     def scores(self, sums: Sums, samples: Tensor) -> dict[str, Tensor]:
         """The scores of clients, ``[clients]`` each, with ``score`` first; nan where a client has none.
 
+        Clients without a score are left out of its mean, percentiles and worst value, and counted (``left_out``).
+
         Args:
-            sums: Sums of the statistics and of the ``loss`` over each client's samples, ``[clients, ...]``.
+            sums: Sums of the statistics, of the ``loss`` and, if there are amounts, of the ``amount`` over each
+                client's samples, ``[clients, ...]``.
             samples: Number of its samples, ``[clients]``.
         """
 
     def columns(self, sums: Sums, samples: Tensor) -> dict[str, Tensor]:
-        """What a table has of clients beside samples and mean loss, ``[clients]`` each; by default the scores."""
+        """What a table has of clients beside samples and mean loss, ``[clients]`` each; by default the scores.
+
+        Reports read the clients' scores from the column with the name of ``score``.
+        """
         return self.scores(sums, samples)
 
     def predictions(self, outputs: Tensor, takes_classes: bool) -> Tensor:

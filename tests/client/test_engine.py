@@ -5,6 +5,7 @@ import pytest
 import torch
 from fakes.cohorts import COUNTS, Identity, deal_out, examples_of, params_of, samples_of
 from fakes.methods import distance
+from fakes.tasks import Copies
 from fakes.torch_sgd import KEY, by_torch
 from torch import nn
 from torch.func import functional_call, grad
@@ -76,6 +77,46 @@ def test_a_network_of_one_output_takes_labels_of_two_classes_or_numbers(kind, ba
     assert sums["loss"][0] == pytest.approx(3 * value.item(), abs=1e-5)
     if kind == "logistic":
         assert sums["correct"][0] == ((outputs > 0) == samples.targets).sum()
+
+
+def copied(copies, counts=COUNTS):
+    """The same samples as ``Copies`` of so many each, and as samples that are there so many times."""
+    once = examples_of(counts=counts)
+    inputs, classes = once.samples.inputs, once.samples.targets
+    repeated = Samples(inputs.repeat_interleave(copies, 0), classes.repeat_interleave(copies), Identity())
+    once.samples.targets = torch.stack([classes, copies], 1)
+    return once, deal_out(repeated, [int(part.sum()) for part in copies.split(list(counts))])
+
+
+@pytest.mark.parametrize("make", [SMALL, partial(MLP, hidden=(12, 5)), CONVOLUTIONAL])
+def test_a_sample_counts_as_often_as_its_amount_says(backend, make):
+    once, repeated = copied(torch.arange(sum(COUNTS)) % 3)
+    network = make((1, 16, 16), 3)
+    params = params_of(network)
+    phase = Phase(names(network, "all"), epochs=3, batch_size=100, lr=0.1, momentum=0.5, weight_decay=0.1)
+    counting, plain = (Engine(network, backend, task=task) for task in (Copies().sized(3), None))
+    trained, losses = counting.train(once, params, phase, KEY)
+    expected, expected_losses = plain.train(repeated, params, phase, KEY)
+    assert distance(trained.own, expected.own) < 1e-12
+    torch.testing.assert_close(losses, expected_losses, rtol=0, atol=1e-12)
+    gradient, expected_gradient = (
+        engine.gradient(examples, params, phase.trainable) for engine, examples in ((counting, once), (plain, repeated))
+    )
+    assert distance(gradient, expected_gradient) < 1e-12
+    before, expected_before = counting.mean_losses(once, params), plain.mean_losses(repeated, params)
+    torch.testing.assert_close(before, expected_before, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("make", [SMALL, partial(MLP, hidden=(12, 5)), CONVOLUTIONAL])
+def test_a_mini_batch_of_amount_0_has_no_gradient(backend, make):
+    once, _ = copied(torch.zeros(sum(COUNTS), dtype=torch.int64))
+    network = make((1, 16, 16), 3)
+    params = params_of(network)
+    engine = Engine(network, backend, task=Copies().sized(3))
+    trained, losses = engine.train(once, params, Phase(names(network, "all"), epochs=2, batch_size=4, lr=0.1), KEY)
+    assert losses.tolist() == engine.mean_losses(once, params).tolist() == [0.0] * len(COUNTS)
+    for client in range(len(COUNTS)):
+        assert distance(trained.client(client), params.client(client)) == 0
 
 
 @pytest.mark.parametrize("part", ["head", "body", "all"])

@@ -153,7 +153,8 @@ def test_options_take_what_their_types_admit_and_refuse_the_rest_in_a_line(optio
         for value in ("null", "word"):  # below the keys of their classes, as users give them
             line = said(parser, *option.words, f"--{option.key}={value}")
             wrong += [] if is_right(line, option, option.key, value) else [(option.key, value, line)]
-        for value in () if option.kind in TEXTS else WRONG:
+        kinds = {*typing.get_args(option.kind)} if isinstance(option.kind, UnionType) else {option.kind}
+        for value in () if kinds & TEXTS and NoneType not in kinds else WRONG:  # alone, null is a word, too
             line = said(of_type(option.kind), f"--option={value}")
             wrong += [] if is_right(line, option, "option", value) else [(option.key, value, line)]
     assert wrong == []

@@ -16,6 +16,7 @@ import pytest
 import torch
 from fakes.methods import Models, distance, make_method, tensors
 from fakes.networks import Nested
+from fakes.tasks import TASKS
 from torch import nn
 from torch.optim import SGD
 
@@ -484,3 +485,47 @@ def test_a_round_whose_uploads_are_all_lost_takes_time_and_changes_nothing(make,
     assert (metrics["system/cohort"], metrics["system/dropped"]) == (0, 6)
     assert all(map(math.isfinite, metrics.values()))
     assert "train/loss" not in metrics
+
+
+every_task = pytest.mark.parametrize("task_data", TASKS.values(), ids=TASKS)
+OF_EVERY_TASK = ("FedAvg", "FedRep", "Ditto", "DePRL", "FedMac")
+
+
+@every_task
+@pytest.mark.parametrize("name", OF_EVERY_TASK)
+def test_every_task_trains_alike_on_both_backends(name, task_data, ragged_data, fit):
+    torch.set_default_dtype(torch.float64)
+    data = task_data(ragged_data)
+
+    def run(backend):
+        method = METHODS[name](network=NETWORKS["mlp"], batch_size=4, backend=backend)
+        metrics = fit(method, data(), 2).callback_metrics
+        return tensors(method), {tag: float(value) for tag, value in metrics.items()}
+
+    (sequential, metrics), (batched, others) = run("sequential"), run("batched")
+    assert distance(sequential, batched) < 1e-10
+    assert metrics == pytest.approx(others, abs=1e-6)
+    assert f"test/{data.task.score.name}" in metrics
+    assert all(map(math.isfinite, metrics.values()))
+
+
+@every_task
+@pytest.mark.parametrize("name", OF_EVERY_TASK)
+def test_every_task_resumes_bit_for_bit(name, task_data, ragged_data, resumed):
+    straight, again, _ = resumed(partial(METHODS[name], network=NETWORKS["mlp"], batch_size=4), task_data(ragged_data))
+    assert distance(straight, again) == 0
+
+
+@pytest.mark.slow
+@every_task
+@every_method
+def test_every_method_trains_on_a_task_or_says_in_a_line_that_it_needs_classes(make, task_data, ragged_data, fit):
+    method, data = make(network=NETWORKS["mlp"], batch_size=4), task_data(ragged_data)
+    if "classes" in method.needs:
+        line = f"model: {type(method).__name__} is not possible for {data.task.goal}; allowed: data with classes"
+        with pytest.raises(PflError, match=f"^{line}$"):
+            fit(method, data(), 1, bare=True)
+        return
+    metrics = fit(method, data(), 1).callback_metrics
+    assert math.isfinite(metrics[f"test/{data.task.score.name}"])
+    assert all(tensor.isfinite().all() for tensor in tensors(method).values())

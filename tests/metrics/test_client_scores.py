@@ -1,5 +1,6 @@
 import pytest
 import torch
+from fakes.tasks import Copies
 
 from pfl_lightning.metrics import ClientScore
 from pfl_lightning.score_kind import LOSS
@@ -56,3 +57,22 @@ def test_the_worst_loss_is_the_largest():
     summary = {name: value.item() for name, value in filled(RESULTS, score_kind=LOSS).compute().items()}
     expected = {"mean": 2.5 / 3, "weighted_mean": 35 / 30, "std": (2 / 9) ** 0.5, "worst": 1.5}
     assert summary == pytest.approx(expected)
+
+
+def test_clients_without_a_score_are_left_out_and_counted():
+    # hits of amounts: 3 of 4, none of 0, 1 of 2; the other two clients have no samples
+    metric = ClientScore(5, Copies().sized(3))
+    sums = {"hits": torch.tensor([3, 0, 1]), "amount": torch.tensor([4, 0, 2]), "loss": torch.tensor([2.0, 0.0, 3.0])}
+    metric.update(torch.tensor([0, 2, 4]), torch.tensor([5, 1, 3]), sums)
+    summary = {name: value.item() for name, value in metric.compute().items()}
+    expected = {"mean": 0.625, "weighted_mean": (5 * 0.75 + 3 * 0.5) / 8, "std": 0.125, "worst": 0.5, "left_out": 3}
+    assert summary == pytest.approx(expected)
+    losses = metric.scores().mean_losses
+    assert losses[[0, 2]].tolist() == [0.5, 1.5], "of an amount of 1"
+    assert losses[1].isnan()
+
+
+def test_a_loss_that_is_not_a_number_is_not_left_out():
+    summary = filled([*RESULTS, (1, 2, 1, float("nan"))], score_kind=LOSS).compute()
+    assert summary["mean"].isnan()
+    assert "left_out" not in summary

@@ -4,7 +4,10 @@ import pytest
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.report import check_same_data, clients, read_run, results
-from pfl_lightning.report.run_files import CLIENTS
+from pfl_lightning.report.compare_curves import curves_of
+from pfl_lightning.report.compare_tables import final_table
+from pfl_lightning.report.run_files import CLIENTS, LABEL, read_label
+from pfl_lightning.score_kind import ScoreKind
 
 
 def test_a_run_is_its_evaluated_rounds_and_its_clients_on_the_test_split(write_run):
@@ -29,6 +32,31 @@ def test_a_model_that_has_diverged_leaves_the_evaluation_to_the_others(write_run
     run = read_run(folder)
     assert (run.rounds.tolist(), run.left_out) == ([0, 10], [])
     np.testing.assert_equal(run.logged["test/finetuned/loss/mean"][[0, 10]].tolist(), [2.5, np.nan])
+
+
+def test_the_label_says_what_clients_are_evaluated_by(write_run):
+    folder = write_run("run", {"global": [[0.5, 0.25, 0.75]]}, score_name="hits")
+    label = read_label(folder)._replace(score=ScoreKind("hits", True, scale=10, unit=" (of 10)", digits=2))
+    (folder / LABEL).write_text(label.text)
+    table = pd.read_csv(folder / CLIENTS).rename(columns={"loss": "hits"})
+    table.assign(loss=1.0).to_csv(folder / CLIENTS, index=False)
+    run = read_run(folder)
+    assert (run.score_kind, run.models) == (label.score, ["global"])
+    assert run.clients["test", "global", 0]["error"].tolist() == [0.5, 0.75, 0.25]
+    assert "5.00 " in final_table(curves_of([run])).text
+    table.drop(columns="hits").assign(loss=1.0).to_csv(folder / CLIENTS, index=False)
+    with pytest.raises(PflError, match=r"clients.csv' has no column hits; give run folders of pfl fit$"):
+        read_run(folder)
+
+
+def test_clients_that_a_run_leaves_out_are_left_out_of_reports(write_run, log):
+    folder = write_run("run", {"global": [[2.5, 1.5]]}, score_name="loss")
+    table = pd.read_csv(folder / CLIENTS)
+    table.loc[table["client"] == 1, "loss"] = np.nan
+    table.to_csv(folder / CLIENTS, index=False)
+    assert len(read_run(folder).clients["test", "global", 0]) == 2, "a loss that is not a number has diverged"
+    log(folder, "test/global/loss/left_out", {0: 1})
+    assert read_run(folder).clients["test", "global", 0]["score"].tolist() == [2.5]
 
 
 def test_only_classes_have_an_accuracy(write_run):

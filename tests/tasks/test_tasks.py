@@ -1,24 +1,28 @@
 """The losses and scores of tasks against torch's, and what each of them refuses."""
 
-from math import exp, log
+from math import exp, log, nan
 
 import pytest
 import torch
+from sklearn.metrics import f1_score, hamming_loss
 from torch import nn
 
 from pfl_lightning.client.losses import UsualLoss
-from pfl_lightning.tasks import Classification, Regression, as_outputs, log_probabilities
+from pfl_lightning.tasks import Classification, MultiLabel, Regression, as_outputs, log_probabilities
 
 LABELS = torch.tensor([[1, 0, 1]])
 NUMBERS = torch.tensor([[0.5, -1.0, 2.0]])
 PAIRS = torch.tensor([[[0.5, 1.0], [-1.0, 0.0], [2.0, 3.0]]])
 CLASSES = Classification().sized(3)
+LABELLED = torch.tensor([[[1, 0, -1], [-1, -1, 1], [0, 1, 1]]], dtype=torch.int8)
+THREE = MultiLabel().sized(3)
 CASES = {
     "one output": (CLASSES, 1, LABELS),
     "two outputs": (CLASSES, 2, LABELS),
     "three outputs": (CLASSES, 3, LABELS),
     "a number": (Regression().sized(1), 1, NUMBERS),
     "two numbers": (Regression().sized(2), 2, PAIRS),
+    "three labels": (THREE, 3, LABELLED),
 }
 every_case = pytest.mark.parametrize(("task", "outputs", "targets"), CASES.values(), ids=CASES)
 
@@ -89,8 +93,78 @@ def test_examples_are_targets_of_the_task_and_are_predicted_best(task, outputs, 
         (Regression().sized(2), torch.zeros(4), r"targets must have the shape \[samples, 2\], got \[4\]"),
         (Regression().sized(1), torch.zeros(4, dtype=torch.int64), "targets must be real numbers, got torch.int64"),
         (Regression().sized(1), torch.tensor([0, torch.nan]), "targets must be finite numbers, got nan in sample 1"),
+        (THREE, torch.zeros(4, dtype=torch.int64), r"targets must have the shape \[samples, 3\], got \[4\]"),
+        (THREE, torch.zeros(4, 2, dtype=torch.int8), r"targets must have the shape \[samples, 3\], got \[4, 2\]"),
+        (THREE, torch.zeros(4, 3), "targets must be whole numbers, int8, got torch.float32"),
+        (THREE, LABELLED[0] * 2, "targets must be 0, 1 or -1 for unknown, got 2 in sample 0"),
+        (THREE, -torch.ones(4, 3, dtype=torch.int8), "targets must be 0 or 1 somewhere, got -1 alone"),
     ],
 )
 def test_targets_of_another_task_are_refused(task, targets, line):
     with pytest.raises(ValueError, match=f"^{line}$"):
         task.check(targets)
+
+
+def test_the_loss_of_labels_is_the_mean_of_the_logistic_losses_of_those_that_are_known():
+    values = torch.randn(5, 3, generator=torch.Generator().manual_seed(3))
+    targets = torch.tensor([[1, 0, 1], [-1, 0, 1], [-1, -1, 1], [0, -1, 0], [-1, -1, -1]], dtype=torch.int8)
+    known = [[place for place, target in enumerate(row) if target >= 0] for row in targets.tolist()]
+    expected = [
+        sum(log(1 + exp((1 - 2 * targets[row, place]) * values[row, place])) for place in places) / max(len(places), 1)
+        for row, places in enumerate(known)
+    ]
+    assert THREE.losses(values, targets).tolist() == pytest.approx(expected, abs=1e-12)
+    assert THREE.amounts(targets).tolist() == [1, 1, 1, 1, 0]
+    (slopes,) = THREE.usual_gradients(values[None], targets[None])[1]
+    assert slopes[targets == -1].tolist() == [0] * 7
+
+
+def test_scores_of_labels_are_those_of_scikit_learn_and_swap_with_the_labels():
+    values = torch.randn(40, 3, generator=torch.Generator().manual_seed(4))
+    targets = (torch.rand(40, 3, generator=torch.Generator().manual_seed(5)) < 0.4).to(torch.int8)
+    truth, predicted = targets.numpy(), (values > 0).numpy()
+
+    def scores(*columns):
+        sums = {name: each.sum(0)[None] for name, each in MultiLabel().statistics(values, targets).items()}
+        of_columns = {name: each[:, columns] for name, each in sums.items()}
+        return {name: score.item() for name, score in THREE.scores(of_columns, torch.tensor([40])).items()}
+
+    expected = {f"{kind}_f1": f1_score(truth, predicted, average=kind) for kind in ("macro", "micro")}
+    expected["hamming_loss"] = hamming_loss(truth, predicted)
+    assert scores(0, 1, 2) == pytest.approx(expected, abs=1e-12)
+    assert scores(2, 1, 0) == pytest.approx(expected, abs=1e-12)
+    assert scores(1)["macro_f1"] == pytest.approx(f1_score(truth[:, 1], predicted[:, 1]), abs=1e-12)
+
+
+def test_an_f1_is_over_the_labels_that_a_client_has():
+    # three clients: one with label 0 alone (1 of 2 found, 1 more said), one without any, one whose labels are unknown
+    counts = {
+        "true_positives": [[1, 0], [0, 0], [0, 0]],
+        "false_positives": [[1, 3], [0, 2], [0, 0]],
+        "false_negatives": [[1, 0], [0, 0], [0, 0]],
+        "true_negatives": [[2, 2], [4, 2], [0, 0]],
+    }
+    sums = {name: torch.tensor(rows) for name, rows in counts.items()}
+    scores = {name: values.tolist() for name, values in THREE.scores(sums, torch.tensor([5, 4, 1])).items()}
+    assert scores["macro_f1"] == pytest.approx([0.5, nan, nan], nan_ok=True)
+    assert scores["micro_f1"] == pytest.approx([2 / (2 + 5), 0, nan], nan_ok=True)
+    assert scores["hamming_loss"] == pytest.approx([5 / 10, 2 / 8, nan], nan_ok=True)
+
+
+def test_the_statistics_of_two_halves_add_up_and_unknown_labels_are_in_none():
+    values = torch.randn(12, 3, generator=torch.Generator().manual_seed(6))
+    targets = LABELLED[0].repeat(4, 1)
+    whole, first, second = (
+        THREE.statistics(values[part], targets[part]) for part in (slice(12), slice(6), slice(6, 12))
+    )
+    for name, rows in whole.items():
+        assert torch.equal(rows.sum(0), first[name].sum(0) + second[name].sum(0))
+    assert torch.equal(sum(rows.long() for rows in whole.values()), (targets >= 0).long())
+
+
+def test_partitions_see_the_rarest_label_of_a_sample_and_none_as_a_class_of_its_own():
+    # labels 0, 1 and 2 are there 3, 1 and 2 times; unknown ones do not count
+    targets = [[1, 0, 0], [1, 0, 1], [1, 1, -1], [0, -1, 1], [0, 0, 0], [-1, -1, -1]]
+    labels = THREE.labels(torch.tensor(targets, dtype=torch.int8))
+    assert labels.tolist() == [0, 2, 1, 2, 3, 3]
+    assert THREE.classes == 4

@@ -7,8 +7,9 @@ import pandas as pd
 
 from pfl_lightning.report import Curve, RunRecord
 from pfl_lightning.report.run_files import COMPUTE, ROUND, Label
-from pfl_lightning.score_kind import SCORE_KINDS
+from pfl_lightning.score_kind import ACCURACY, LOSS
 
+SCORES = {kind.name: kind for kind in (ACCURACY, LOSS)}
 MODEL = "kept"  # the labels in the files already say which one was evaluated
 
 
@@ -42,4 +43,4 @@ def _run(folder: Path, label: Label, rows: pd.DataFrame) -> RunRecord:
     tags = {"seconds": COMPUTE, "score": f"test/{MODEL}/{first.quantity}/mean"}
     logged = rows.rename(columns=tags).set_index(ROUND)
     rounds = logged.index.to_numpy()
-    return RunRecord(folder, label, int(first.seed), {}, SCORE_KINDS[first.quantity], [MODEL], rounds, logged, {})
+    return RunRecord(folder, label, int(first.seed), {}, SCORES[first.quantity], [MODEL], rounds, logged, {})

@@ -21,7 +21,8 @@ class Arrays(OwnData):
 
     Args:
         inputs: From Python: the inputs, an array or a tensor ``[samples, ...]``; or alone, the file.
-        targets: From Python: classes (numbers or text), or floats for a regression, ``[samples]``.
+        targets: From Python: classes (numbers or text), or floats for a regression, ``[samples]``; or several labels
+            or floats of each sample, ``[samples, columns]``.
         clients: From Python: the client that has each sample (number or text), ``[samples]``. Default: unknown.
         test: From Python: inputs, targets and, if given, clients of the samples for testing. Default: a share of each
             client's samples is for testing (``test_fraction``).

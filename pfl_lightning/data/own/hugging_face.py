@@ -30,7 +30,8 @@ class HuggingFace(OwnData):
             command line. Default: what ``root`` holds.
         input: Name of the column with the inputs: pictures of one size, numbers of one shape (see ``RawData``), or text
             with a ``tokenizer``.
-        target: Name of the column with the targets: class labels, text, or floats for a regression.
+        target: Name of the column with the targets: class labels, text, or floats for a regression; or lists of labels
+            (1, 0, or -1 for unknown) or of floats.
         client: Name of the column that tells which client has a sample. Default: unknown.
         kwargs: See ``OwnData``.
     """

@@ -14,14 +14,14 @@ from pfl_lightning.data.partitions.dirichlet import Dirichlet
 from pfl_lightning.data.partitions.partition import Partition, Parts
 from pfl_lightning.data.partitions.users import NaturalUsers
 from pfl_lightning.errors import PflError, one_line
-from pfl_lightning.tasks import Regression, Task
+from pfl_lightning.tasks import Task
 
 
 class OwnData(FederatedDataModule):
     """Data of your own: a subclass reads arrays, and all else follows from them.
 
-    What the inputs are, their shape, the number of classes and whether it is a regression are taken from the arrays
-    (see ``RawData``), and the clients' names too.
+    What the inputs and the targets are, their shape and the number of classes are taken from the arrays (see
+    ``RawData``), and the clients' names too.
 
     Args:
         num_clients: Number of clients. Default: all clients of the data that have samples for training and testing, or
@@ -37,7 +37,7 @@ class OwnData(FederatedDataModule):
         kwargs: See ``FederatedDataModule``.
 
     Attributes:
-        class_names: Name of each class, ``[num_classes]``; empty for a regression; after ``setup``.
+        class_names: Name of each class or label; empty for a regression; after ``setup``.
         client_names: The data's own name of each client, ``[eval_clients]``; empty unless clients are those of the
             data; after ``setup``.
     """
@@ -83,9 +83,10 @@ class OwnData(FederatedDataModule):
             if self.tokenizer is not None:
                 raw, vocabulary = tokenize(raw, self.tokenizer, self.max_length)
             inputs, self.input_kind, self._transform = encode_inputs(raw, self.standardize)
-            targets, self.class_names = encode_targets([split.targets for split in splits], splits[0].class_names)
+            given = [split.targets for split in splits]
+            targets, self._task, self.class_names = encode_targets(given, splits[0].class_names)
             clients, self._names = encode_clients([split.clients for split in splits])
-            self.num_classes = len(self.class_names)
+            self.num_classes = self._task.outputs
             data = [*map(LabelledData, inputs, targets, clients)]
             for split in data:
                 split.check_lengths()
@@ -102,8 +103,8 @@ class OwnData(FederatedDataModule):
 
     @property
     def task(self) -> Task:
-        """Classes, or real numbers; after ``load``."""
-        return super().task if self.num_classes else Regression().sized(1)
+        """Classes, labels or real numbers; after ``load``."""
+        return self._task
 
     def transform(self) -> Transform:
         """Standardise pixels, or leave the numbers as they were read."""

@@ -14,10 +14,11 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.models import InputKind
 from pfl_lightning.models.hugging_face import loading
 from pfl_lightning.objects import FROM_PYTHON
-from pfl_lightning.tasks import check_values
+from pfl_lightning.tasks import Classification, MultiLabel, Regression, Task, check_values
 
 Array = NDArray[Any]
 KEY = "data.tokenizer"
+LABELS = (-1, 0, 1)
 CHUNK = 64  # samples that are made float64 at once
 
 
@@ -46,9 +47,11 @@ class RawData(NamedTuple):
             width]`` or ``[samples, height, width, channels]``: the shorter of the second and the last axis has the
             channels. Or numbers, float ``[samples, features]`` or of any other shape; with four axes they are images as
             well. Or tokens counted from 0, any other whole numbers, ``[samples, length]``.
-        targets: Classes, as whole numbers from 0 or as text; or floats for a regression, ``[samples]``.
+        targets: Classes, as whole numbers from 0 or as text; or floats for a regression, ``[samples]``. Two columns or
+            more, ``[samples, columns]``, are labels as whole numbers, 1, 0 or -1 for unknown, or floats for a
+            regression of several numbers.
         clients: The client that has each sample, as whole numbers or text, ``[samples]``; None if unknown.
-        class_names: Names of the classes that whole numbers count; the numbers themselves if empty.
+        class_names: Names of the classes that whole numbers count, or of the labels; their numbers if empty.
     """
 
     inputs: Any
@@ -92,23 +95,30 @@ def encode_inputs(
     return [_standardized(array, mean, deviation) for array in arrays], "numbers", Numbers()
 
 
-def encode_targets(splits: Sequence[Any], class_names: Sequence[str]) -> tuple[list[Tensor], tuple[str, ...]]:
-    """Targets as tensors.
+def encode_targets(splits: Sequence[Any], class_names: Sequence[str]) -> tuple[list[Tensor], Task, tuple[str, ...]]:
+    """Targets as tensors, and what they are.
 
     Args:
         splits: The training targets, and those for testing if there are any; see ``RawData``.
         class_names: See ``RawData``.
 
     Returns:
-        Class numbers, int64, or floats for a regression, of each split; and the names of the classes, none for a
-        regression.
+        The targets of each split as the task takes them; the task; and the names of the classes or labels, none for
+        a regression.
 
     Raises:
-        ValueError: If they are neither classes nor real numbers.
+        ValueError: If they are neither classes nor labels nor real numbers, or could be several of these.
     """
-    targets, sizes = _joined(splits, "targets")
+    targets, sizes = _joined(splits, "targets", axes=2)
+    columns = targets.shape[1] if targets.ndim == 2 else 1
+    if columns > 1:
+        _check_columns(targets)
     if targets.dtype.kind == "f":
-        return list(torch.tensor(targets, dtype=torch.get_default_dtype()).split(sizes)), ()
+        numbers = torch.tensor(targets, dtype=torch.get_default_dtype())
+        return list(numbers.split(sizes)), Regression().sized(columns), ()
+    if columns > 1:
+        labels = torch.from_numpy(targets.astype(np.int8))
+        return list(labels.split(sizes)), MultiLabel().sized(columns), tuple(class_names or map(str, range(columns)))
     names = list(class_names)
     if targets.dtype.kind == "U":
         values, targets = np.unique(targets, return_inverse=True)
@@ -118,7 +128,21 @@ def encode_targets(splits: Sequence[Any], class_names: Sequence[str]) -> tuple[l
     check_values(numbers, (numbers >= 0) & (numbers < len(numbers)), "labels", requirement)
     if len(numbers.unique()) < 2:
         raise ValueError(f"targets must be two classes or more, or floats for a regression, got only {numbers[0]}")
-    return list(numbers.split(sizes)), tuple(names or map(str, range(1 + int(numbers.max()))))
+    names = names or [*map(str, range(1 + int(numbers.max())))]
+    return list(numbers.split(sizes)), Classification().sized(len(names)), tuple(names)
+
+
+def _check_columns(targets: Array) -> None:
+    """Refuse targets of several columns that are neither labels nor real numbers, or could be something else."""
+    are_labels = np.isin(targets, LABELS)
+    if are_labels.all() and (targets >= 0).all() and (targets.sum(1) == 1).all():
+        shape = list(targets.shape)
+        raise ValueError(f"targets must be classes [samples] where each sample has one label, got {shape}")
+    if targets.dtype.kind != "f":
+        requirement = "labels: 0, 1, or -1 for unknown; or floats for a regression"
+        check_values(torch.from_numpy(targets), torch.from_numpy(are_labels), "targets", requirement)
+    elif are_labels.all():
+        raise ValueError(f"targets of 0, 1 and -1 must be whole numbers to be labels, got {targets.dtype}")
 
 
 def encode_clients(splits: Sequence[Any]) -> tuple[list[Tensor | None], tuple[str, ...]]:
@@ -183,12 +207,22 @@ def _standardized(array: Array, mean: Array, deviation: Array) -> Tensor:
     return result
 
 
-def _joined(splits: Sequence[Any], name: str) -> tuple[Array, list[int]]:
-    """Numbers or text of all splits, one after the other, ``[samples]``, and how many each split has."""
+def _joined(splits: Sequence[Any], name: str, axes: int = 1) -> tuple[Array, list[int]]:
+    """Numbers or text of all splits, one after the other, and how many each split has.
+
+    Args:
+        splits: Those of each split.
+        name: What they are, for errors.
+        axes: 1 for ``[samples]``, 2 if they can also be several columns of numbers, ``[samples, columns]``.
+    """
     arrays = [_array(split, name, kinds="biufU") for split in splits]
     for array in arrays:
-        if array.ndim != 1:
-            raise ValueError(f"{name} must have the shape [samples], one per sample, got {list(array.shape)}")
+        is_table = array.ndim == 2 and array.shape[1] > 1 and array.dtype.kind != "U"
+        if array.ndim != 1 and not (axes == 2 and is_table):
+            columns = ", or [samples, columns] of two or more numbers" if axes == 2 else ""
+            raise ValueError(f"{name} must have the shape [samples], one per sample{columns}, got {list(array.shape)}")
+    if len(shapes := {array.shape[1:] for array in arrays}) > 1:
+        raise ValueError(f"training and test {name} must have as many columns, got {sorted(map(list, shapes))}")
     if len({array.dtype.kind if array.dtype.kind in "fU" else "i" for array in arrays}) > 1:
         raise ValueError(f"training and test {name} must have one type: whole numbers, text or floats")
     signed = [array.astype(np.int64) if array.dtype.kind in "iu" else array for array in arrays]

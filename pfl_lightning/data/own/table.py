@@ -20,11 +20,11 @@ class Table(OwnData):
 
     Columns of numbers are standardised, columns of text become one column for each value that they have, 1 where the
     sample has it. With a ``tokenizer``, the only feature is a column of texts. A target with a decimal point is a
-    regression, all others are classes.
+    regression, all others are classes. Several targets are labels, 1, 0, or -1 for unknown, or all have decimal points.
 
     Args:
         file: The file.
-        target: Name of the column with the targets.
+        target: Name of the column with the targets, or names of two or more.
         client: Name of the column that tells which client has a sample. Default: unknown.
         features: Names of the columns that are inputs. Default: all others.
         kwargs: See ``OwnData``.
@@ -36,10 +36,16 @@ class Table(OwnData):
     files_option = "file"
 
     def __init__(
-        self, file: str, target: str, client: str | None = None, features: Sequence[str] | None = None, **kwargs: Any
+        self,
+        file: str,
+        target: str | list[str],
+        client: str | None = None,
+        features: Sequence[str] | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if labels := {target, client} & {*(features or ())}:
+        self.targets = [target] if isinstance(target, str) else target
+        if labels := {*self.targets, client} & {*(features or ())}:
             raise PflError(f"data.features must be other columns than target and client, got {labels.pop()}")
         self.file = str(Path(file).expanduser())
         self.target = target
@@ -57,21 +63,24 @@ class Table(OwnData):
         path = Path(self.file)
         with reading(path, "write it with DataFrame.to_csv(file, index=False)", key="data.file"):
             table = pd.read_csv(path, low_memory=False)  # in parts, a column could be numbers here and text there
-            labels = [name for name in (self.target, self.client) if name is not None]
+            labels = [*self.targets, *([] if self.client is None else [self.client])]
             features = self.features
             if features is None:
                 features = [name for name in table.columns if name not in labels]
             _check(table, [*features, *labels])
             clients = None if self.client is None else table[self.client].to_numpy()
+            several = len(self.targets) > 1
+            targets = table[self.targets if several else self.targets[0]].to_numpy()
+            class_names = self.targets if several else ()
             if self.tokenizer is not None:
                 if len(features) != 1:
                     raise ValueError(f"data.features must be one text with data.tokenizer, got {len(features)}")
-                return RawData(table[features[0]].to_numpy(), table[self.target].to_numpy(), clients), None
+                return RawData(table[features[0]].to_numpy(), targets, clients, class_names), None
             texts = [name for name in features if not pd.api.types.is_numeric_dtype(table[name])]
             if any(table[name].nunique() > MOST_VALUES for name in texts):
                 raise ValueError(f"a column of text has more than {MOST_VALUES:,} values")
             inputs = pd.get_dummies(table[[*features]], columns=texts).to_numpy(np.float64)
-            return RawData(inputs, table[self.target].to_numpy(), clients), None
+            return RawData(inputs, targets, clients, class_names), None
 
 
 def _check(table: "DataFrame", names: Sequence[str]) -> None:

@@ -14,9 +14,11 @@ from PIL import Image
 from pfl_lightning import load_method
 from pfl_lightning.data import Arrays, Dirichlet, HuggingFace, ImageFolders, NaturalUsers, OwnData, RawData, Table
 from pfl_lightning.errors import PflError
+from pfl_lightning.methods.fedavg import FedAvg
 from pfl_lightning.methods.fedrep import FedRep
+from pfl_lightning.models import LogisticRegression
 from pfl_lightning.objects import to_settings
-from pfl_lightning.tasks import Classification, Regression
+from pfl_lightning.tasks import Classification, MultiLabel, Regression
 
 RANDOM = np.random.default_rng(0)
 N = 60
@@ -211,6 +213,71 @@ def test_a_table_holds_the_same_as_the_arrays(tmp_path):
     np.testing.assert_allclose(train.targets, TABLE.age, rtol=1e-6)
 
 
+SEVERAL = {
+    "labels": (np.stack([LABELS == 1, LABELS > 0, np.arange(N) % 5 - 1], 1).clip(-1, 1), MultiLabel, torch.int8),
+    "booleans": (np.stack([LABELS == 1, LABELS > 0], 1), MultiLabel, torch.int8),
+    "numbers": (RANDOM.normal(size=(N, 2)), Regression, torch.float32),
+}
+
+
+@pytest.mark.parametrize(("targets", "task", "dtype"), SEVERAL.values(), ids=SEVERAL)
+def test_several_targets_of_a_sample_are_labels_or_numbers(targets, task, dtype, tmp_path):
+    data = Arrays(IMAGES, targets, WARDS)
+    assert_same(data, Arrays(torch.from_numpy(IMAGES), targets.tolist(), WARDS))
+    assert (type(data.task), data.task.outputs) == (task, targets.shape[1])
+    samples = data.tables["train"].samples
+    assert samples.targets.dtype == dtype
+    np.testing.assert_allclose(samples.targets.numpy(), targets, rtol=1e-6)
+    table = pd.DataFrame({"age": TABLE.age, "ward": WARDS})
+    names = [f"target {column}" for column in range(targets.shape[1])]
+    table.assign(**dict(zip(names, targets.T, strict=True))).to_csv(tmp_path / "several.csv", index=False)
+    of_table = ready(Table(str(tmp_path / "several.csv"), names, client="ward"))
+    assert (type(of_table.task), of_table.input_shape) == (task, (1,))
+    assert torch.equal(of_table.tables["train"].samples.targets, samples.targets)
+    assert of_table.class_names == (tuple(names) if task is MultiLabel else ())
+
+
+@pytest.mark.parametrize(
+    ("targets", "line"),
+    [
+        (
+            np.eye(3, dtype=int)[LABELS],
+            r"targets must be classes \[samples\] where each sample has one label, got \[60, 3\]",
+        ),
+        (SEVERAL["labels"][0] * 1.0, "targets of 0, 1 and -1 must be whole numbers to be labels, got float64"),
+        (
+            np.stack([LABELS, LABELS], 1),
+            "targets must be labels: 0, 1, or -1 for unknown; or floats for a regression, got 2 in sample 2",
+        ),
+        (
+            LABELS[:, None],
+            r"targets must have the shape \[samples\], .*, or \[samples, columns\] of two .* numbers, got \[60, 1\]",
+        ),
+        (
+            np.stack([WARDS, WARDS], 1),
+            r"targets must have the shape \[samples\], one per sample, or .* numbers, got \[60, 2\]",
+        ),
+        (np.full((N, 2), np.nan), r"training samples: targets must be finite numbers, got nan in sample 0"),
+    ],
+)
+def test_targets_that_could_be_several_things_are_refused_in_a_line(targets, line):
+    with pytest.raises(PflError, match=f"^data: Arrays: {line}$"):
+        Arrays(IMAGES, targets, WARDS).setup()
+
+
+def test_training_and_test_targets_have_as_many_columns():
+    labels = SEVERAL["labels"][0]
+    with pytest.raises(PflError, match=r"training and test targets must have as many columns, got \[\[2\], \[3\]\]$"):
+        Arrays(IMAGES, labels, WARDS, test=(IMAGES, labels[:, :2], WARDS)).setup()
+
+
+def test_a_network_whose_one_output_is_enough_for_two_classes_is_not_for_two_labels(fit):
+    data = Arrays(IMAGES, SEVERAL["booleans"][0], WARDS)
+    line = "^model.network: LogisticRegression has one output for 2 labels; allowed: two, such as MLP$"
+    with pytest.raises(PflError, match=line):
+        fit(FedAvg(network=LogisticRegression), data, 1)
+
+
 def test_a_column_of_numbers_and_text_is_text_however_long_the_table(tmp_path):
     codes = ["1", "2"] * 10_000 + ["A"]  # pandas reads so many in several parts, the first of them as numbers
     table = pd.DataFrame({"code": codes, "text": "some words", "ward": codes, "ill": [False, True] * 10_000 + [True]})
@@ -341,7 +408,10 @@ WRONG = {
     "flat": ({"inputs": np.arange(N) / 2}, "inputs must have the shape [samples, features] or more axes, got [60]"),
     "words": ({"inputs": IMAGES.astype(np.int64)}, "[samples, length], got int64 of the shape [60, 6, 5, 3]"),
     "negative": ({"inputs": -np.ones((N, 4), int)}, "tokens must be whole numbers from 0 (other numbers"),
-    "one-hot": ({"targets": np.eye(3)[LABELS]}, "targets must have the shape [samples], one per sample, got [60, 3]"),
+    "one-hot": (
+        {"targets": np.eye(3)[LABELS]},
+        "targets must be classes [samples] where each sample has one label, got [60, 3]",
+    ),
     "minus": ({"targets": LABELS - 1}, "labels must be classes counted from 0, fewer"),
     "one class": ({"targets": LABELS * 0}, "targets must be two classes or more, or floats"),
     "test shape": ({"test": (IMAGES[:, :5], LABELS, WARDS)}, "shape, got uint8 [3, 5, 5] and uint8 [3, 6, 5]"),

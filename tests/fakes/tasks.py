@@ -1,0 +1,78 @@
+"""A task with a closed form, and data for each task."""
+
+from functools import partial
+
+import torch
+
+from pfl_lightning.score_kind import ScoreKind
+from pfl_lightning.tasks import AMOUNT, Classification, MultiLabel, Regression
+
+
+class Copies(Classification):
+    """A sample stands for several of one class: its targets are the class, and how many; without one it has no score.
+
+    Args:
+        kwargs: See ``Task``.
+    """
+
+    score = ScoreKind("hits", higher_is_better=True, scale=10, unit=" (of 10)", digits=2)
+
+    def check(self, targets):
+        super().check(targets[:, 0])
+
+    def labels(self, targets):
+        return targets[:, 0]
+
+    def examples(self):
+        outputs, classes = super().examples()
+        return outputs, classes[:, None].repeat(1, 2)
+
+    def usual_losses(self, outputs, targets):
+        return targets[..., 1] * super().usual_losses(outputs, targets[..., 0])
+
+    def usual_gradients(self, outputs, targets):
+        losses, gradients = super().usual_gradients(outputs, targets[..., 0])
+        return targets[..., 1] * losses, targets[..., 1:] * gradients
+
+    def amounts(self, targets):
+        return targets[:, 1]
+
+    def statistics(self, outputs, targets):
+        return {"hits": targets[:, 1] * super().statistics(outputs, targets[:, 0])["correct"]}
+
+    def scores(self, sums, samples):
+        return {self.score.name: sums["hits"] / sums[AMOUNT]}
+
+    def columns(self, sums, samples):
+        return self.scores(sums, samples)
+
+
+def labels_of(inputs):
+    """Four labels; of every fifth sample the first is unknown, and of every seventh all of them."""
+    targets = (inputs[:, :4] + inputs[:, 1:5] > 0).to(torch.int8)
+    targets[::5, 0] = -1
+    targets[::7] = -1
+    return targets
+
+
+def numbers_of(inputs):
+    """Three numbers."""
+    return inputs[:, :3] - 2 * inputs[:, 1:4]
+
+
+def data_of(base, of, targets_of):
+    """Ragged data of some task, whose targets are a function of the pixels."""
+
+    class Data(base):
+        task = of
+
+        def load(self):
+            return tuple(split._replace(targets=targets_of(split.inputs.flatten(1))) for split in super().load())
+
+    return Data
+
+
+TASKS = {
+    "labels": partial(data_of, of=MultiLabel().sized(4), targets_of=labels_of),
+    "numbers": partial(data_of, of=Regression().sized(3), targets_of=numbers_of),
+}
