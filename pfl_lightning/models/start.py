@@ -111,7 +111,7 @@ def _check_outputs(name: str, outputs: Iterable[Any], shape: tuple[int, ...]) ->
         is_tensor = isinstance(output, Tensor) and output.is_floating_point()
         if not is_tensor or (len(output), tuple(output.shape[1:])) not in [(2, each) for each in shapes]:
             allowed = " or ".join(f"a tensor of numbers [batch, {', '.join(map(str, each))}]" for each in shapes)
-            allowed += ", as UNet does," * (len(shape) == 3)
+            allowed += ", as UNet does" * (len(shape) == 3)
             raise PflError(f"{name} must return {allowed}, got {_described(output)}")
 
 

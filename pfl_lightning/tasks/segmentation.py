@@ -38,6 +38,10 @@ class Segmentation(Task):
         """A number for each class and pixel."""
         return (self.outputs, *input_shape[1:])
 
+    def target_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The height and width of the image."""
+        return input_shape[1:]
+
     def check(self, targets: Tensor) -> None:
         """Check that the targets are masks, uint8 ``[samples, height, width]``, with one class for each pixel."""
         if targets.ndim != 3:

@@ -58,6 +58,10 @@ class Task(nn.Module, ABC):
         """Shape of a network's outputs for one input, given that of the input."""
         return (self.outputs,)
 
+    def target_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Shape of the target of one input, given that of the input; None if it does not depend on that."""
+        return None
+
     @abstractmethod
     def check(self, targets: Tensor) -> None:
         """Check the targets of all samples, ``[samples, ...]``.
