@@ -1,3 +1,4 @@
+from collections import OrderedDict
 from collections.abc import Sequence
 from math import gcd
 
@@ -35,36 +36,43 @@ class UNet(Network):
         self, input_shape: tuple[int, ...], num_classes: int, channels: Sequence[PositiveInt] = (8, 16, 32)
     ) -> None:
         self.check_images(input_shape, 2 ** (len(channels) - 1))
-        super().__init__({"unet": Level(input_shape[0], channels), "head": nn.Conv2d(channels[0], num_classes, 1)})
+        super().__init__({**levels(input_shape[0], channels), "head": nn.Conv2d(channels[0], num_classes, 1)})
 
 
-class Level(nn.Module):
-    """A level of a U-Net, with all levels below it.
+def levels(inputs: int, channels: Sequence[int]) -> dict[str, nn.Module]:
+    """A level of a U-Net with all those below it, and the convolutions of its way up.
 
     Args:
         inputs: Channels of the input.
         channels: Channels of this level and of those below it.
     """
+    width, *below = channels
+    if not below:
+        return {"bottom": convolutions(inputs, width)}
+    return {"levels": Level(inputs, width, below), "decoder": convolutions(2 * width, width)}
 
-    def __init__(self, inputs: int, channels: Sequence[int]) -> None:
+
+class Level(nn.Module):
+    """What a level finds on its way down, beside what comes up from those below it.
+
+    Args:
+        inputs: Channels of the input.
+        width: Channels of this level.
+        below: Channels of the levels below it.
+    """
+
+    def __init__(self, inputs: int, width: int, below: Sequence[int]) -> None:
         super().__init__()
-        width = channels[0]
         self.encoder = convolutions(inputs, width)
-        self.below = None
-        if len(channels) > 1:
-            self.pool = nn.MaxPool2d(2)
-            self.below = Level(width, channels[1:])
-            self.up = nn.ConvTranspose2d(channels[1], width, 2, stride=2)
-            self.decoder = convolutions(2 * width, width)
+        self.pool = nn.MaxPool2d(2)
+        self.below = nn.Sequential(OrderedDict(levels(width, below)))
+        self.up = nn.ConvTranspose2d(below[0], width, 2, stride=2)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images ``[batch, inputs, height, width]`` to ``[batch, channels, height, width]``."""
-        encoded: Tensor = self.encoder(images)
-        if self.below is None:
-            return encoded
+        """Images ``[batch, inputs, height, width]`` to ``[batch, 2 * channels, height, width]``."""
+        encoded = self.encoder(images)
         raised = self.up(self.below(self.pool(encoded)), output_size=encoded.shape[2:])  # of odd sizes, too
-        decoded: Tensor = self.decoder(torch.cat([encoded, raised], 1))
-        return decoded
+        return torch.cat([encoded, raised], 1)
 
 
 def convolutions(inputs: int, outputs: int) -> nn.Sequential:

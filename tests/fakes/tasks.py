@@ -5,7 +5,11 @@ from functools import partial
 import torch
 
 from pfl_lightning.score_kind import ScoreKind
-from pfl_lightning.tasks import AMOUNT, Classification, MultiLabel, Regression
+from pfl_lightning.models import MLP, UNet
+from pfl_lightning.tasks import AMOUNT, IGNORED, Classification, MultiLabel, Regression, Segmentation
+
+VECTORS = partial(MLP, hidden=(8, 5))
+PIXELS = partial(UNet, channels=[2, 3])
 
 
 class Copies(Classification):
@@ -60,11 +64,21 @@ def numbers_of(inputs):
     return inputs[:, :3] - 2 * inputs[:, 1:4]
 
 
-def data_of(base, of, targets_of):
-    """Ragged data of some task, whose targets are a function of the pixels."""
+def masks_of(inputs):
+    """Masks of three levels; some pixels are ignored, and all of every fifth image."""
+    pixels = inputs.view(-1, 16, 16)
+    masks = (pixels > 0.4).to(torch.uint8) + (pixels > -0.4)
+    masks[:, 0, 1::2] = IGNORED
+    masks[::5] = IGNORED
+    return masks
+
+
+def data_of(base, of, targets_of, network_of=VECTORS):
+    """Ragged data of some task, whose targets are a function of the pixels; ``network`` makes one for them."""
 
     class Data(base):
         task = of
+        network = network_of
 
         def load(self):
             return tuple(split._replace(targets=targets_of(split.inputs.flatten(1))) for split in super().load())
@@ -74,5 +88,6 @@ def data_of(base, of, targets_of):
 
 TASKS = {
     "labels": partial(data_of, of=MultiLabel().sized(4), targets_of=labels_of),
+    "masks": partial(data_of, of=Segmentation().sized(3), targets_of=masks_of, network_of=PIXELS),
     "numbers": partial(data_of, of=Regression().sized(3), targets_of=numbers_of),
 }

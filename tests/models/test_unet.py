@@ -32,23 +32,23 @@ def test_output_is_the_papers_layers_and_has_a_number_for_each_pixel(size):
         tensor.add_(torch.randn_like(tensor) / 10)  # norms start with weight 1 and bias 0
     weights = network.state_dict()
     inputs = torch.randn(3, 2, *size, dtype=torch.float64)
-    first = convolved(weights, "unet.encoder", inputs)
-    second = convolved(weights, "unet.below.encoder", F.max_pool2d(first, 2))
-    third = convolved(weights, "unet.below.below.encoder", F.max_pool2d(second, 2))
-    up = torch.cat([second, raised(weights, "unet.below.up", third, second.shape[2:])], 1)
-    up = raised(weights, "unet.up", convolved(weights, "unet.below.decoder", up), size)
-    features = convolved(weights, "unet.decoder", torch.cat([first, up], 1))
+    first = convolved(weights, "levels.encoder", inputs)
+    second = convolved(weights, "levels.below.levels.encoder", F.max_pool2d(first, 2))
+    third = convolved(weights, "levels.below.levels.below.bottom", F.max_pool2d(second, 2))
+    up = torch.cat([second, raised(weights, "levels.below.levels.up", third, second.shape[2:])], 1)
+    up = raised(weights, "levels.up", convolved(weights, "levels.below.decoder", up), size)
+    features = convolved(weights, "decoder", torch.cat([first, up], 1))
     head = torch.einsum("bchw,kc->bkhw", features, weights["head.weight"][:, :, 0, 0])
     outputs = network(inputs)
     assert outputs.shape == (3, 5, *size)
     torch.testing.assert_close(outputs, head + weights["head.bias"][:, None, None])
 
 
-def test_the_head_is_the_last_convolution_and_the_decoders_can_belong_to_it():
+def test_the_head_is_the_last_convolution_and_then_those_on_the_way_up_to_it():
     network = UNet((1, 16, 16), 4)
+    assert network.trainable_layers == ["levels", "decoder", "head"]
     assert network.cut(1)[1] == {"head.weight", "head.bias"}
-    larger = network.cut(["unet.decoder", "head"])[1]
-    assert {name.rsplit(".", 2)[0] for name in larger} == {"unet.decoder", "head"} or len(larger) == 8
+    assert {name.partition(".")[0] for name in network.cut(2)[1]} == {"decoder", "head"}
 
 
 def test_too_small_images_are_refused():
