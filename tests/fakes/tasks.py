@@ -4,8 +4,8 @@ from functools import partial
 
 import torch
 
-from pfl_lightning.score_kind import ScoreKind
 from pfl_lightning.models import MLP, UNet
+from pfl_lightning.score_kind import ScoreKind
 from pfl_lightning.tasks import AMOUNT, IGNORED, Classification, MultiLabel, Regression, Segmentation
 
 VECTORS = partial(MLP, hidden=(8, 5))

@@ -1,20 +1,19 @@
 """Segmentation against torch's and torchmetrics' numbers, in special cases, and against a plain loop."""
 
 from copy import deepcopy
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from fakes.loops import batches, participants
 from fakes.methods import built, distance, tensors, weighted_mean
+from fakes.tasks import PIXELS, TASKS
 from plain_methods import samples_of
 from torchmetrics.functional.classification import multiclass_accuracy, multiclass_jaccard_index
 
 from pfl_lightning.client.losses import UsualLoss
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg
-from pfl_lightning.models import UNet
 from pfl_lightning.tasks import IGNORED, Classification, Segmentation
 
 CLASSES = 4
@@ -98,6 +97,13 @@ def test_masks_that_are_all_ignored_have_no_loss_no_gradient_and_no_score(predic
     assert not TASK.amounts(nothing).any()
 
 
+def test_examples_are_predicted_rightly():
+    outputs, masks = TASK.examples()
+    TASK.check(masks)
+    assert float(scores(outputs, masks)["iou"]) == 1
+    assert (TASK.losses(outputs, masks) < TASK.losses(-outputs, masks)).all()
+
+
 def test_partitions_see_the_most_frequent_class_but_the_background():
     rows = [[0, 0, 0, 0, 3], [1, 1, 2, 2, 2], [0, 0, 0, 0, 0], [IGNORED, IGNORED, IGNORED, 0, 2]]
     assert TASK.labels(torch.tensor(rows, dtype=torch.uint8)[:, None]).tolist() == [3, 2, 0, 2]
@@ -122,25 +128,11 @@ def test_other_targets_are_refused(masks, line):
 
 @pytest.fixture
 def masked_data(ragged_data):
-    """Ragged clients with masks of three levels of noise; some pixels are ignored, and all of every fifth image."""
-
-    class Data(ragged_data):
-        input_shape = (1, 6, 5)
-        task = Segmentation().sized(3)
-
-        def load(self):
-            return tuple(self.masked(split) for split in super().load())
-
-        def masked(self, split):
-            masks = (split.inputs[:, 0] > 0.4).to(torch.uint8) + (split.inputs[:, 0] > -0.4)
-            masks[:, 0, 1::2] = IGNORED
-            masks[::5] = IGNORED
-            return split._replace(targets=masks)
-
-    return Data
+    """Ragged clients with masks of three classes; some pixels are ignored, and all of every fifth image."""
+    return TASKS["masks"](ragged_data)
 
 
-SMALL = {"network": partial(UNet, channels=[2, 3]), "weight_decay": 0.0}
+SMALL = {"network": PIXELS, "weight_decay": 0.0}
 
 
 def mean_loss(model, images, masks):
@@ -205,8 +197,8 @@ def test_scores_of_clients_are_those_of_their_pixels_one_by_one(masked_data, fit
 
 def test_masks_that_are_all_ignored_change_nothing(masked_data, train):
     class Ignored(masked_data):
-        def masked(self, split):
-            return split._replace(targets=torch.full_like(super().masked(split).targets, IGNORED))
+        def load(self):
+            return tuple(split._replace(targets=torch.full_like(split.targets, IGNORED)) for split in super().load())
 
     data = Ignored()
     assert distance(train(FedAvg, 1, data, **SMALL).network, built(FedAvg, data, **SMALL).network) < 1e-15
@@ -214,7 +206,7 @@ def test_masks_that_are_all_ignored_change_nothing(masked_data, train):
 
 def test_a_network_for_classes_of_samples_is_refused_and_one_for_pixels_elsewhere(masked_data, ragged_data):
     numbers = r"^model\.network: {} must return a tensor of numbers \[batch, {}\], {}got a tensor \[batch, {}\] of "
-    with pytest.raises(PflError, match=numbers.format("MLP", "3, 6, 5", "as UNet does, ", "3")):
+    with pytest.raises(PflError, match=numbers.format("MLP", "3, 16, 16", "as UNet does, ", "3")):
         built(FedAvg, masked_data())
     with pytest.raises(PflError, match=numbers.format("UNet", "3", "", "3, 16, 16")):
         built(FedAvg, ragged_data(), **SMALL)
