@@ -4,11 +4,10 @@ from functools import partial
 
 import torch
 
-from pfl_lightning.models import MLP, UNet
+from pfl_lightning.models import UNet
 from pfl_lightning.score_kind import ScoreKind
 from pfl_lightning.tasks import AMOUNT, IGNORED, Classification, MultiLabel, Regression, Segmentation
 
-VECTORS = partial(MLP, hidden=(8, 5))
 PIXELS = partial(UNet, channels=[2, 3])
 
 
@@ -73,12 +72,11 @@ def masks_of(inputs):
     return masks
 
 
-def data_of(base, of, targets_of, network_of=VECTORS):
-    """Ragged data of some task, whose targets are a function of the pixels; ``network`` makes one for them."""
+def data_of(base, of, targets_of):
+    """Ragged data of some task, whose targets are a function of the pixels."""
 
     class Data(base):
         task = of
-        network = network_of
 
         def load(self):
             return tuple(split._replace(targets=targets_of(split.inputs.flatten(1))) for split in super().load())
@@ -86,8 +84,18 @@ def data_of(base, of, targets_of, network_of=VECTORS):
     return Data
 
 
+def mask_data(base):
+    """The same with masks, what learns them, and the methods that need linear layers."""
+
+    class Data(data_of(base, Segmentation().sized(3), masks_of)):
+        network = PIXELS
+        unsuitable = ("FedCP", "FedDBE", "FedDPA", "GPFL")
+
+    return Data
+
+
 TASKS = {
     "labels": partial(data_of, of=MultiLabel().sized(4), targets_of=labels_of),
-    "masks": partial(data_of, of=Segmentation().sized(3), targets_of=masks_of, network_of=PIXELS),
+    "masks": mask_data,
     "numbers": partial(data_of, of=Regression().sized(3), targets_of=numbers_of),
 }
