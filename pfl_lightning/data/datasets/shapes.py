@@ -69,7 +69,7 @@ class Shapes(FederatedDataModule):
         return Segmentation().sized(self.num_classes)
 
     def transform(self) -> ImageTransform:
-        """Centre and scale the grey values."""
+        """Roughly centre and scale the grey values."""
         return ImageTransform(mean=[0.2], std=[0.3])
 
 
