@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterator
 from copy import copy, deepcopy
 from functools import partial
+from math import prod
 from typing import Literal
 
 import torch
@@ -34,13 +35,14 @@ from pfl_lightning.client.predictions import Predictions, Watch
 from pfl_lightning.client.steps import Steps, loss_gradient
 from pfl_lightning.client.threads import map_in_threads, with_lock
 from pfl_lightning.errors import PflError
+from pfl_lightning.processes import KEPT_BYTES
 from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.tasks import AMOUNT, Classification, Task
 from pfl_lightning.tree import BATCH_NORM, Params, Tree, movable, select, sum_type
 
 BackendName = Literal["auto", "sequential", "batched"]
 REQUESTED = "requested by model.backend"
-SAMPLES_AT_ONCE = 1024  # batch size for frozen layers and evaluation; bounds the memory of activations
+SAMPLES_AT_ONCE = 1024  # batch size for frozen layers and evaluation, unless inputs or outputs are large
 
 
 def no_report(visits: float, gradients: int = 0) -> None:
@@ -278,7 +280,7 @@ class Engine:
             sums = {name: stack[start : start + len(tile)].zero_() for name, stack in gradients.items()}
             own_amounts = self._amounts(tile.targets(tile.positions))
             total = tile.device_counts if own_amounts is None else divisors((own_amounts * tile.present).sum(1))
-            for rows, window in tile.windows(SAMPLES_AT_ONCE):
+            for rows, window in self._windows(tile):
                 moving = owned.take(rows)
                 inputs = self._outputs(leading, received.take(rows), window.gather(window.positions))
                 targets = window.targets(window.positions)
@@ -302,6 +304,11 @@ class Engine:
         """Loss of each sample, ``[clients, samples]``, where some of the clients' own tensors are ``leaves``."""
         return self.loss(backend.forward(network, params.with_own(leaves), inputs), targets)
 
+    def _windows(self, examples: Examples) -> Iterator[tuple[Tensor | slice, Examples]]:
+        """The examples in batches that go through the network at once; see ``Examples.windows``."""
+        shape = examples.samples.inputs.shape[1:]
+        return examples.windows(samples_at_once(shape, self.task.output_shape(shape)))
+
     @torch.no_grad()
     def _outputs(self, network: nn.Sequential, params: Params, inputs: Tensor) -> Tensor:
         """Outputs for all inputs in large batches; layers that all clients share run on the inputs of all at once.
@@ -314,8 +321,9 @@ class Engine:
         params = params.select(network.state_dict())
         if not len(network):
             return inputs
+        at_once = samples_at_once(inputs.shape[2:])
         if not params.own:
-            batches = channels_last(inputs.flatten(0, 1), 1).split(SAMPLES_AT_ONCE)
+            batches = channels_last(inputs.flatten(0, 1), 1).split(at_once)
             outputs = torch.cat([functional_call(network, params.shared, batch) for batch in batches])
             return torch.unflatten(outputs, 0, inputs.shape[:2])
         if shared := shared_layers(network, params.own):
@@ -323,10 +331,10 @@ class Engine:
             return self._outputs(part(network, shared), params, hidden)
         backend = self.backend(network, params.own, self.network.training)
         results = []
-        size = max(1, SAMPLES_AT_ONCE // max(inputs.shape[1], 1))
+        size = max(1, at_once // max(inputs.shape[1], 1))
         for start in range(0, len(inputs), size):  # all samples of few clients, whose weights are then read once
             tensors = params.rows(start, start + size)
-            batches = inputs[start : start + size].split(SAMPLES_AT_ONCE, dim=1)
+            batches = inputs[start : start + size].split(at_once, dim=1)
             results.append(torch.cat([backend.forward(network, tensors, batch) for batch in batches], dim=1))
         return torch.cat(results)
 
@@ -364,7 +372,7 @@ class Engine:
         """
         self.network.eval()
         network = part(self.network, 0, layers)
-        for rows, window in examples.windows(SAMPLES_AT_ONCE):
+        for rows, window in self._windows(examples):
             outputs = self._outputs(network, params.take(rows), window.gather(window.positions))
             self.report(int(window.counts.sum()))
             yield Predictions(rows, outputs, window.targets(window.positions), window.present)
@@ -405,3 +413,13 @@ class Engine:
         sums = self.sums(examples, params)
         losses = sums.get("loss", torch.zeros(len(counts), device=counts.device))
         return losses / divisors(sums.get(AMOUNT, counts))
+
+
+def samples_at_once(*shapes: tuple[int, ...]) -> int:
+    """How many samples go through layers at once.
+
+    Args:
+        shapes: Shapes of what there is of each of them in memory, such as an input and an output.
+    """
+    largest = max(map(prod, shapes))
+    return max(1, min(SAMPLES_AT_ONCE, KEPT_BYTES // (4 * largest)))

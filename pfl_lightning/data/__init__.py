@@ -7,6 +7,7 @@ from pfl_lightning.data.datasets.linear_representation import LinearRepresentati
 from pfl_lightning.data.datasets.mnist import EMNIST, MNIST, Digits, FashionMNIST
 from pfl_lightning.data.datasets.sent140 import Sent140
 from pfl_lightning.data.datasets.shakespeare import Shakespeare
+from pfl_lightning.data.datasets.shapes import Shapes
 from pfl_lightning.data.datasets.synthetic import Synthetic
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.own.arrays import Arrays
@@ -75,6 +76,7 @@ __all__ = [
     "Round",
     "Sent140",
     "Shakespeare",
+    "Shapes",
     "Shares",
     "Sizes",
     "SpeedGroups",

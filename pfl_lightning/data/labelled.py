@@ -39,6 +39,10 @@ class LabelledData(NamedTuple):
         """
         self.check_lengths()
         task.check(self.targets)
+        target_shape = task.target_shape(shape)
+        if target_shape is not None and self.targets.shape[1:] != target_shape:
+            sizes = f"{list(target_shape)} each for inputs of {list(shape)}"
+            raise ValueError(f"targets must have the shape {sizes}, got {list(self.targets.shape[1:])}")
         if self.users is not None:
             check_values(self.users, self.users >= 0, "users", "numbers from 0")
         if self.inputs.is_floating_point():

@@ -132,7 +132,7 @@ class Cohort:
 
     Args:
         chunk_size: Clients per chunk; None for a fixed rule by memory.
-        sizes: Bytes of each tensor of one client.
+        sizes: Bytes of each tensor of one client, and of the outputs for one sample.
         progress: Counts clients as they finish.
         visited: Samples that an epoch visits of clients with so many of them, ``[clients]``.
 

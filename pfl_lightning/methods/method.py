@@ -593,8 +593,9 @@ class Method(pl.LightningModule):
         self.test_only = test_only
         self.task = (self.task if self.has_own_task else task).sized(task.outputs)
         self.num_clients = int(num_clients)
+        outputs = task.output_shape(shape)
         self.network = start_network(
-            self.make_network, input_shape, task.outputs, seed, pretrained, input_kind, self._extend
+            self.make_network, input_shape, task.outputs, seed, pretrained, input_kind, self._extend, outputs
         )
         loss = None if type(self).sample_losses is Method.sample_losses else Loss(self.sample_losses)
         self.engine = Engine(self.network, self.backend, self.chunk_size, self.progress.add, self.task, loss)
@@ -618,7 +619,7 @@ class Method(pl.LightningModule):
         self.clients = ClientStates(start)
         self.server = ServerState(self.server_state(tensors))
         client_tensors = {**tensors, **{name: stack[0] for name, stack in start.items()}}
-        sizes = [tensor.nbytes for tensor in client_tensors.values()]
+        sizes = [*(tensor.nbytes for tensor in client_tensors.values()), 4 * prod(outputs)]
         self.accounting = Accounting(self.aggregator)
         self.cohort = Cohort(self.chunk_size, sizes, self.progress, self.local_sgd.visited)
         data_task = {"task": to_settings(task), "outputs": task.outputs}
@@ -728,8 +729,11 @@ class Method(pl.LightningModule):
 
     def _new_head(self, seed: int) -> Tree:
         """The head of a new network, ``[...]``."""
-        shape = self.built_for["input_shape"], self.task.outputs
-        network = start_network(self.make_network, *shape, seed, {}, self.network.takes)
+        shape = self.built_for["input_shape"]
+        outputs = self.task.output_shape(shape)
+        network = start_network(
+            self.make_network, shape, self.task.outputs, seed, {}, self.network.takes, output_shape=outputs
+        )
         tensors = self.network.state_dict()
         return {name: t.to(tensors[name]) for name, t in select(network.state_dict(), self.parts["head"]).items()}
 

@@ -7,6 +7,7 @@ from pfl_lightning.models.network import ExtendedLinear, Head, InputKind, Networ
 from pfl_lightning.models.resnet import ResNet18, WideResNet
 from pfl_lightning.models.start import start_network
 from pfl_lightning.models.text import CharGRU, LSTMClassifier, TweetLSTM
+from pfl_lightning.models.unet import UNet
 from pfl_lightning.models.vgg import VGG, AlexNet
 from pfl_lightning.models.vit import ViT
 
@@ -31,6 +32,7 @@ __all__ = [
     "Parts",
     "ResNet18",
     "TweetLSTM",
+    "UNet",
     "ViT",
     "WideResNet",
     "start_network",

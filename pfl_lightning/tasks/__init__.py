@@ -4,15 +4,18 @@ from pfl_lightning.tasks.classification import Classification, as_outputs, log_p
 from pfl_lightning.tasks.multi_label import MultiLabel
 from pfl_lightning.tasks.own_loss import LossFunction, OwnLoss, try_loss
 from pfl_lightning.tasks.regression import Regression
+from pfl_lightning.tasks.segmentation import IGNORED, Segmentation
 from pfl_lightning.tasks.task import AMOUNT, Task, check_values
 
 __all__ = [
     "AMOUNT",
+    "IGNORED",
     "Classification",
     "LossFunction",
     "MultiLabel",
     "OwnLoss",
     "Regression",
+    "Segmentation",
     "Task",
     "as_outputs",
     "check_values",

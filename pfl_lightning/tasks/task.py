@@ -26,7 +26,8 @@ class Task(nn.Module, ABC):
             parameters, or from Python a function. Default: the task's usual one.
 
     Attributes:
-        outputs: Number of outputs of a network for a sample; that of the data set, which sets it by ``sized``.
+        outputs: Number of outputs of a network for a sample, or for each part of it that has a target, such as a pixel;
+            that of the data set, which sets it by ``sized``.
     """
 
     score: ClassVar[ScoreKind]  # what clients are compared by
@@ -52,6 +53,14 @@ class Task(nn.Module, ABC):
     @abstractmethod
     def goal(self) -> str:
         """What networks learn, for people."""
+
+    def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Shape of a network's outputs for one input, given that of the input."""
+        return (self.outputs,)
+
+    def target_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Shape of the target of one input, given that of the input; None if it does not depend on that."""
+        return None
 
     @abstractmethod
     def check(self, targets: Tensor) -> None:

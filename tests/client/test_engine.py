@@ -200,6 +200,15 @@ def check_scores(engine, examples, params):
         torch.testing.assert_close(sums["loss"][client], F.cross_entropy(logits, targets, reduction="sum"))
 
 
+@pytest.mark.parametrize(("shape", "outputs", "at_once"), [((2, 3), (5,), 7), ((4, 5), (5,), 3), ((2, 3), (30,), 2)])
+def test_large_inputs_and_outputs_go_through_the_network_few_at_a_time(shape, outputs, at_once, monkeypatch):
+    # at most 256 bytes of float32 inputs or outputs: 64 numbers
+    monkeypatch.setattr(engine, "SAMPLES_AT_ONCE", 7)
+    monkeypatch.setattr(engine, "KEPT_BYTES", 256)
+    assert engine.samples_at_once(shape, outputs) == at_once
+    assert engine.samples_at_once((100,)) == 1
+
+
 def test_rows_of_samples_are_joined_over_windows(monkeypatch):
     monkeypatch.setattr("pfl_lightning.client.engine.SAMPLES_AT_ONCE", 4)
     network, examples, params = cohort(counts=(2, 5, 0))

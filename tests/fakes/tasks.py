@@ -4,8 +4,11 @@ from functools import partial
 
 import torch
 
+from pfl_lightning.models import UNet
 from pfl_lightning.score_kind import ScoreKind
-from pfl_lightning.tasks import AMOUNT, Classification, MultiLabel, Regression
+from pfl_lightning.tasks import AMOUNT, IGNORED, Classification, MultiLabel, Regression, Segmentation
+
+PIXELS = partial(UNet, channels=[2, 3])
 
 
 class Copies(Classification):
@@ -60,6 +63,15 @@ def numbers_of(inputs):
     return inputs[:, :3] - 2 * inputs[:, 1:4]
 
 
+def masks_of(inputs):
+    """Masks of three levels; some pixels are ignored, and all of every fifth image."""
+    pixels = inputs.view(-1, 16, 16)
+    masks = (pixels > 0.4).to(torch.uint8) + (pixels > -0.4)
+    masks[:, 0, 1::2] = IGNORED
+    masks[::5] = IGNORED
+    return masks
+
+
 def data_of(base, of, targets_of):
     """Ragged data of some task, whose targets are a function of the pixels."""
 
@@ -72,7 +84,18 @@ def data_of(base, of, targets_of):
     return Data
 
 
+def mask_data(base):
+    """The same with masks, what learns them, and the methods that need linear layers."""
+
+    class Data(data_of(base, Segmentation().sized(3), masks_of)):
+        network = PIXELS
+        unsuitable = ("FedCP", "FedDBE", "FedDPA", "GPFL")
+
+    return Data
+
+
 TASKS = {
     "labels": partial(data_of, of=MultiLabel().sized(4), targets_of=labels_of),
+    "masks": mask_data,
     "numbers": partial(data_of, of=Regression().sized(3), targets_of=numbers_of),
 }

@@ -14,7 +14,7 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.models import InputKind
 from pfl_lightning.models.hugging_face import loading
 from pfl_lightning.objects import FROM_PYTHON
-from pfl_lightning.tasks import Classification, MultiLabel, Regression, Task, check_values
+from pfl_lightning.tasks import IGNORED, Classification, MultiLabel, Regression, Segmentation, Task, check_values
 
 Array = NDArray[Any]
 KEY = "data.tokenizer"
@@ -49,7 +49,8 @@ class RawData(NamedTuple):
             well. Or tokens counted from 0, any other whole numbers, ``[samples, length]``.
         targets: Classes, as whole numbers from 0 or as text; or floats for a regression, ``[samples]``. Two columns or
             more, ``[samples, columns]``, are labels as whole numbers, 1, 0 or -1 for unknown, or floats for a
-            regression of several numbers.
+            regression of several numbers. Or masks of images, ``[samples, height, width]``, with the class of each
+            pixel as a whole number from 0, the background, or 255 to ignore it.
         clients: The client that has each sample, as whole numbers or text, ``[samples]``; None if unknown.
         class_names: Names of the classes that whole numbers count, or of the labels; their numbers if empty.
     """
@@ -107,8 +108,10 @@ def encode_targets(splits: Sequence[Any], class_names: Sequence[str]) -> tuple[l
         a regression.
 
     Raises:
-        ValueError: If they are neither classes nor labels nor real numbers, or could be several of these.
+        ValueError: If they are neither classes nor labels nor masks nor real numbers, or could be several of these.
     """
+    if any(np.ndim(split) > 2 for split in splits):
+        return _encode_masks(splits, class_names)
     targets, sizes = _joined(splits, "targets", axes=2)
     columns = targets.shape[1] if targets.ndim == 2 else 1
     if columns > 1:
@@ -130,6 +133,24 @@ def encode_targets(splits: Sequence[Any], class_names: Sequence[str]) -> tuple[l
         raise ValueError(f"targets must be two classes or more, or floats for a regression, got only {numbers[0]}")
     names = names or [*map(str, range(1 + int(numbers.max())))]
     return list(numbers.split(sizes)), Classification().sized(len(names)), tuple(names)
+
+
+def _encode_masks(splits: Sequence[Any], class_names: Sequence[str]) -> tuple[list[Tensor], Task, tuple[str, ...]]:
+    """Masks of images, uint8 ``[samples, height, width]``; see ``encode_targets``."""
+    arrays = [_array(split, "targets") for split in splits]
+    for array in arrays:
+        if array.ndim != 3 or array.dtype.kind == "f":
+            wanted = "whole numbers [samples, height, width] to be masks"
+            raise ValueError(f"targets must be {wanted}, got {array.dtype} of the shape {list(array.shape)}")
+        requirement = f"classes counted from 0, or {IGNORED} to ignore a pixel"
+        in_range = (array >= 0) & (array <= IGNORED)
+        check_values(torch.from_numpy(array), torch.from_numpy(in_range), "masks", requirement)
+    largest = max(int(array.max(initial=0, where=array != IGNORED)) for array in arrays)
+    if not largest:
+        raise ValueError(f"masks must have two classes or more, got only 0 and {IGNORED}, which is ignored")
+    names = tuple(class_names or map(str, range(largest + 1)))
+    masks = [torch.from_numpy(array.astype(np.uint8)) for array in arrays]
+    return masks, Segmentation().sized(len(names)), names
 
 
 def _check_columns(targets: Array) -> None:

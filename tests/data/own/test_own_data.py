@@ -18,7 +18,7 @@ from pfl_lightning.methods.fedavg import FedAvg
 from pfl_lightning.methods.fedrep import FedRep
 from pfl_lightning.models import LogisticRegression
 from pfl_lightning.objects import to_settings
-from pfl_lightning.tasks import Classification, MultiLabel, Regression
+from pfl_lightning.tasks import Classification, MultiLabel, Regression, Segmentation
 
 RANDOM = np.random.default_rng(0)
 N = 60
@@ -401,6 +401,28 @@ def test_a_stored_run_holds_no_samples(tmp_path):
     assert load_method(tmp_path / "one.ckpt").built_for["input_shape"] == (3, 6, 5)
 
 
+MASKS = np.where(IMAGES[..., 0] > 128, IMAGES[..., 1] % 3, 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize(("dtype", "names"), [(np.uint8, ()), (np.int64, ()), (np.uint8, ("sky", "sea", "sand"))])
+def test_whole_numbers_for_each_pixel_are_a_segmentation(dtype, names):
+    class Masked(OwnData):
+        def read(self):
+            return RawData(IMAGES, MASKS.astype(dtype), class_names=names), None
+
+    data = ready(Masked(num_clients=2))
+    assert (type(data.task), data.task.outputs, data.num_classes) == (Segmentation, 3, 3)
+    assert data.class_names == (names or ("0", "1", "2"))
+    np.testing.assert_array_equal(data.tables["train"].samples.targets, MASKS)
+
+
+def test_masks_of_true_and_false_have_two_classes():
+    data = Arrays(IMAGES, MASKS == 1)
+    train, _ = data.load()
+    assert data.task.outputs == 2
+    np.testing.assert_array_equal(train.targets, MASKS == 1)
+
+
 WRONG = {
     "no targets": ({"targets": None}, "data.targets are required with inputs, one per sample"),
     "floats": ({"clients": np.arange(N) / 2}, "clients must be whole numbers or text, got floats"),
@@ -414,6 +436,17 @@ WRONG = {
     ),
     "minus": ({"targets": LABELS - 1}, "labels must be classes counted from 0, fewer"),
     "one class": ({"targets": LABELS * 0}, "targets must be two classes or more, or floats"),
+    "masks": (
+        {"targets": MASKS / 2},
+        "targets must be whole numbers [samples, height, width] to be masks, got float64",
+    ),
+    "colours": ({"targets": IMAGES}, "to be masks, got uint8 of the shape [60, 6, 5, 3]"),
+    "large masks": (
+        {"targets": MASKS.astype(int) + 2},
+        "masks must be classes counted from 0, or 255 to ignore a pixel",
+    ),
+    "black and white": ({"targets": MASKS * 0 + 255}, "masks must have two classes or more, got only 0 and 255"),
+    "small masks": ({"targets": MASKS[:, 1:]}, "shape [6, 5] each for inputs of [3, 6, 5], got [5, 5]"),
     "test shape": ({"test": (IMAGES[:, :5], LABELS, WARDS)}, "shape, got uint8 [3, 5, 5] and uint8 [3, 6, 5]"),
     "test kind": ({"test": (IMAGES, LABELS / 2, WARDS)}, "training and test targets must have one type: whole numbers"),
     "test targets": ({"test": (IMAGES,)}, "data.test must be inputs, targets and, if known, clients, got inputs alone"),
