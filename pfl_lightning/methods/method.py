@@ -592,7 +592,14 @@ class Method(pl.LightningModule):
         self.task = (self.task if self.has_own_task else task).sized(task.outputs)
         self.num_clients = int(num_clients)
         self.network = start_network(
-            self.make_network, input_shape, task.outputs, seed, pretrained, input_kind, self._extend
+            self.make_network,
+            input_shape,
+            task.outputs,
+            seed,
+            pretrained,
+            input_kind,
+            self._extend,
+            self.task.every_step,
         )
         loss = None if type(self).sample_losses is Method.sample_losses else Loss(self.sample_losses)
         self.engine = Engine(self.network, self.backend, self.chunk_size, self.progress.add, self.task, loss)
@@ -755,7 +762,8 @@ class Method(pl.LightningModule):
     def _new_head(self, seed: int) -> Tree:
         """The head of a new network, ``[...]``."""
         shape = self.built_for["input_shape"], self.task.outputs
-        network = start_network(self.make_network, *shape, seed, {}, self.network.takes)
+        kind = self.network.takes
+        network = start_network(self.make_network, *shape, seed, {}, kind, every_step=self.task.every_step)
         tensors = self.network.state_dict()
         return {name: t.to(tensors[name]) for name, t in select(network.state_dict(), self.parts["head"]).items()}
 

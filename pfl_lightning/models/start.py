@@ -23,6 +23,7 @@ def start_network(
     pretrained: Mapping[str, Tensor],
     input_kind: InputKind = "numbers",
     extend: Callable[[Network], None] | None = None,
+    every_step: bool = False,
 ) -> Network:
     """Make a network, whose initial weights depend on the seed but not on the state of torch's generator.
 
@@ -34,6 +35,7 @@ def start_network(
         pretrained: Pretrained tensors by name; names that the network does not have are ignored.
         input_kind: The kind of the inputs.
         extend: Adds modules to the new network.
+        every_step: Whether its outputs are those of every step of a sequence.
 
     Raises:
         PflError: If the network cannot be made or does not fit the inputs, the classes or the memory, or if a
@@ -41,10 +43,10 @@ def start_network(
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(seed, "network"))
-        module = make_module(factory, input_shape, num_classes)
+        module = make_module(factory, input_shape, num_classes, every_step)
         inputs = two_inputs(input_shape, input_kind)
         with network_errors(f"{type(module).__name__} does not take inputs of shape {tuple(input_shape)}"):
-            network = _as_network(module, inputs, num_classes, input_kind)
+            network = _as_network(module, inputs, num_classes, input_kind, every_step)
         if extend is not None:
             extend(network)
         for norm in network.modules():
@@ -68,7 +70,9 @@ def start_network(
     return network
 
 
-def _as_network(module: nn.Module, inputs: Tensor, num_classes: int, input_kind: InputKind) -> Network:
+def _as_network(
+    module: nn.Module, inputs: Tensor, num_classes: int, input_kind: InputKind, every_step: bool
+) -> Network:
     """A module as a network, if it is a classifier for these inputs; our networks are not checked."""
     if isinstance(module, Network) and not are_tied([*module.children()]):
         _mark_constants(module, inputs)
@@ -83,7 +87,8 @@ def _as_network(module: nn.Module, inputs: Tensor, num_classes: int, input_kind:
         training_outputs = deepcopy(module).train()(inputs)
         repeated_outputs = module(inputs)
         single_outputs = [module(row) for row in inputs.split(1)]
-    _check_outputs(name, (outputs, training_outputs), num_classes)
+    steps = tuple(inputs.shape[1:2]) if every_step else ()
+    _check_outputs(name, (outputs, training_outputs), num_classes, steps)
     is_random = not torch.equal(outputs, repeated_outputs)
     if not is_random and not torch.allclose(repeated_outputs, torch.cat(single_outputs), rtol=1e-2, atol=1e-3):
         raise PflError(
@@ -98,13 +103,21 @@ def _as_network(module: nn.Module, inputs: Tensor, num_classes: int, input_kind:
     return Wrapped(module, inputs, input_kind)
 
 
-def _check_outputs(name: str, outputs: Iterable[Any], num_classes: int) -> None:
-    """Check that outputs for two inputs are one number for each class; for two classes one number is enough."""
-    widths = dict.fromkeys((num_classes, num_outputs(num_classes)))
+def _check_outputs(name: str, outputs: Iterable[Any], num_classes: int, steps: tuple[int, ...]) -> None:
+    """Check that outputs for two inputs are one number for each class; for two classes one number is enough.
+
+    Args:
+        name: The network, for the error.
+        outputs: ``[2, *steps, classes]`` each.
+        num_classes: Number of classes.
+        steps: The length of the sequences if there are outputs at every step, where each class needs its number.
+    """
+    widths = dict.fromkeys((num_classes, num_classes if steps else num_outputs(num_classes)))
     for output in outputs:
         is_tensor = isinstance(output, Tensor) and output.is_floating_point()
-        if not is_tensor or tuple(output.shape) not in [(2, width) for width in widths]:
-            allowed = " or ".join(f"a tensor of numbers [batch, {width}]" for width in widths)
+        if not is_tensor or tuple(output.shape) not in [(2, *steps, width) for width in widths]:
+            shapes = [", ".join(map(str, ("batch", *steps, width))) for width in widths]
+            allowed = " or ".join(f"a tensor of numbers [{shape}]" for shape in shapes)
             raise PflError(f"{name} must return {allowed}, got {_described(output)}")
 
 

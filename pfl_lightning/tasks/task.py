@@ -30,6 +30,7 @@ class Task(nn.Module, ABC):
     """
 
     score: ClassVar[ScoreKind]  # what clients are compared by
+    every_step: ClassVar[bool] = False  # whether networks answer at every step of a sequence, not once a sample
 
     def __init__(self, loss: OwnLoss | None = None) -> None:
         super().__init__()
