@@ -591,15 +591,9 @@ class Method(pl.LightningModule):
         self.test_only = test_only
         self.task = (self.task if self.has_own_task else task).sized(task.outputs)
         self.num_clients = int(num_clients)
+        outputs = task.output_shape(shape)
         self.network = start_network(
-            self.make_network,
-            input_shape,
-            task.outputs,
-            seed,
-            pretrained,
-            input_kind,
-            self._extend,
-            self.task.every_step,
+            self.make_network, input_shape, task.outputs, seed, pretrained, input_kind, self._extend, outputs
         )
         loss = None if type(self).sample_losses is Method.sample_losses else Loss(self.sample_losses)
         self.engine = Engine(self.network, self.backend, self.chunk_size, self.progress.add, self.task, loss)
@@ -761,9 +755,9 @@ class Method(pl.LightningModule):
 
     def _new_head(self, seed: int) -> Tree:
         """The head of a new network, ``[...]``."""
-        shape = self.built_for["input_shape"], self.task.outputs
-        kind = self.network.takes
-        network = start_network(self.make_network, *shape, seed, {}, kind, every_step=self.task.every_step)
+        shape = self.built_for["input_shape"]
+        given = (self.make_network, shape, self.task.outputs, seed, {}, self.network.takes)
+        network = start_network(*given, output_shape=self.task.output_shape(shape))
         tensors = self.network.state_dict()
         return {name: t.to(tensors[name]) for name, t in select(network.state_dict(), self.parts["head"]).items()}
 

@@ -23,7 +23,7 @@ def start_network(
     pretrained: Mapping[str, Tensor],
     input_kind: InputKind = "numbers",
     extend: Callable[[Network], None] | None = None,
-    every_step: bool = False,
+    output_shape: tuple[int, ...] | None = None,
 ) -> Network:
     """Make a network, whose initial weights depend on the seed but not on the state of torch's generator.
 
@@ -35,7 +35,7 @@ def start_network(
         pretrained: Pretrained tensors by name; names that the network does not have are ignored.
         input_kind: The kind of the inputs.
         extend: Adds modules to the new network.
-        every_step: Whether its outputs are those of every step of a sequence.
+        output_shape: Shape of the outputs for one input. Default: a number for each class.
 
     Raises:
         PflError: If the network cannot be made or does not fit the inputs, the classes or the memory, or if a
@@ -43,10 +43,10 @@ def start_network(
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(seed, "network"))
-        module = make_module(factory, input_shape, num_classes, every_step)
+        module = make_module(factory, input_shape, num_classes, output_shape or (num_classes,))
         inputs = two_inputs(input_shape, input_kind)
         with network_errors(f"{type(module).__name__} does not take inputs of shape {tuple(input_shape)}"):
-            network = _as_network(module, inputs, num_classes, input_kind, every_step)
+            network = _as_network(module, inputs, output_shape or (num_classes,), input_kind)
         if extend is not None:
             extend(network)
         for norm in network.modules():
@@ -70,14 +70,16 @@ def start_network(
     return network
 
 
-def _as_network(
-    module: nn.Module, inputs: Tensor, num_classes: int, input_kind: InputKind, every_step: bool
-) -> Network:
-    """A module as a network, if it is a classifier for these inputs; our networks are not checked."""
+def _as_network(module: nn.Module, inputs: Tensor, output_shape: tuple[int, ...], input_kind: InputKind) -> Network:
+    """A module as a network, if it has such outputs for these inputs."""
+    name = f"model.network: {type(module).__name__}"
     if isinstance(module, Network) and not are_tied([*module.children()]):
+        if module.takes == input_kind:  # which is refused elsewhere
+            with torch.no_grad():
+                _check_outputs(name, [module.eval()(inputs)], output_shape)
+            module.train()
         _mark_constants(module, inputs)
         return module
-    name = f"model.network: {type(module).__name__}"
     for inner in module.modules():
         if getattr(inner, "inplace", False):
             vars(inner)["inplace"] = False  # a layer must not change its inputs, which several steps may use
@@ -87,8 +89,7 @@ def _as_network(
         training_outputs = deepcopy(module).train()(inputs)
         repeated_outputs = module(inputs)
         single_outputs = [module(row) for row in inputs.split(1)]
-    steps = tuple(inputs.shape[1:2]) if every_step else ()
-    _check_outputs(name, (outputs, training_outputs), num_classes, steps)
+    _check_outputs(name, (outputs, training_outputs), output_shape)
     is_random = not torch.equal(outputs, repeated_outputs)
     if not is_random and not torch.allclose(repeated_outputs, torch.cat(single_outputs), rtol=1e-2, atol=1e-3):
         raise PflError(
@@ -103,21 +104,13 @@ def _as_network(
     return Wrapped(module, inputs, input_kind)
 
 
-def _check_outputs(name: str, outputs: Iterable[Any], num_classes: int, steps: tuple[int, ...]) -> None:
-    """Check that outputs for two inputs are one number for each class; for two classes one number is enough.
-
-    Args:
-        name: The network, for the error.
-        outputs: ``[2, *steps, classes]`` each.
-        num_classes: Number of classes.
-        steps: The length of the sequences if there are outputs at every step, where each class needs its number.
-    """
-    widths = dict.fromkeys((num_classes, num_classes if steps else num_outputs(num_classes)))
+def _check_outputs(name: str, outputs: Iterable[Any], shape: tuple[int, ...]) -> None:
+    """Check that outputs for two inputs have a shape each; for two classes of a sample one number is enough."""
+    shapes = dict.fromkeys((shape, (num_outputs(shape[0]),) if len(shape) == 1 else shape))
     for output in outputs:
         is_tensor = isinstance(output, Tensor) and output.is_floating_point()
-        if not is_tensor or tuple(output.shape) not in [(2, *steps, width) for width in widths]:
-            shapes = [", ".join(map(str, ("batch", *steps, width))) for width in widths]
-            allowed = " or ".join(f"a tensor of numbers [{shape}]" for shape in shapes)
+        if not is_tensor or (len(output), tuple(output.shape[1:])) not in [(2, each) for each in shapes]:
+            allowed = " or ".join(f"a tensor of numbers [batch, {', '.join(map(str, each))}]" for each in shapes)
             raise PflError(f"{name} must return {allowed}, got {_described(output)}")
 
 

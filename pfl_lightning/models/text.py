@@ -83,7 +83,7 @@ class CharGRU(Network):
         input_shape: Length in characters and size of the alphabet.
         num_classes: Number of classes; two classes need only one output.
         hidden: Width of the GRU.
-        every_step: Whether there are outputs at every step, ``[batch, length, classes]``; the task says so.
+        output_shape: Number of classes, or ``(length, classes)`` for outputs at every step; default: at the last one.
 
     Raises:
         PflError: If the inputs are not tokens.
@@ -92,9 +92,14 @@ class CharGRU(Network):
     takes = "tokens"
 
     def __init__(
-        self, input_shape: tuple[int, ...], num_classes: int, hidden: PositiveInt = 128, every_step: bool = False
+        self,
+        input_shape: tuple[int, ...],
+        num_classes: int,
+        hidden: PositiveInt = 128,
+        output_shape: tuple[int, ...] = (),
     ) -> None:
         alphabet = step_size(self, input_shape)
+        every_step = len(output_shape) > 1
         outputs = num_classes if every_step else num_outputs(num_classes)
         layers = {"onehot": OneHot(alphabet), "gru": GRU(alphabet, hidden, every_step=every_step)}
         super().__init__({**layers, "fc": nn.Linear(hidden, outputs)})

@@ -150,7 +150,7 @@ class SettingsParser(ArgumentParser):
         if not self.may_call(function):
             raise ImportError(f"Import path {import_path(function)} is not a subclass")
         add_instantiator(_with_options, function, subclasses=False)  # type: ignore[arg-type]
-        from_data = {"input_shape", "num_classes", "every_step"}
+        from_data = {"input_shape", "num_classes", "output_shape"}
         return super().add_function_arguments(function, *others, **{**kwargs, "skip": from_data})
 
     def may_call(self, function: Any) -> bool:

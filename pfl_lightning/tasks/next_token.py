@@ -31,6 +31,10 @@ class NextToken(Task):
         """What networks learn, for people."""
         return f"each next token of {self.outputs}"
 
+    def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The length of the sequences and the number of tokens."""
+        return (input_shape[0], self.outputs)
+
     def check(self, targets: Tensor) -> None:
         """Check that the targets are tokens or -100, ``[samples, length]``, and that there is a token."""
         if targets.ndim != 2:

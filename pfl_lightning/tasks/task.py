@@ -26,11 +26,12 @@ class Task(nn.Module, ABC):
             parameters, or from Python a function. Default: the task's usual one.
 
     Attributes:
-        outputs: Number of outputs of a network for a sample; that of the data set, which sets it by ``sized``.
+        outputs: Number of outputs of a network for a sample, or for each part of it that has a target, such as a pixel;
+            that of the data set, which sets it by ``sized``.
     """
 
     score: ClassVar[ScoreKind]  # what clients are compared by
-    every_step: ClassVar[bool] = False  # whether networks answer at every step of a sequence, not once a sample
+    every_step: ClassVar[bool] = False  # whether outputs are those of each step, ``[samples, steps, outputs]``
 
     def __init__(self, loss: OwnLoss | None = None) -> None:
         super().__init__()
@@ -53,6 +54,10 @@ class Task(nn.Module, ABC):
     @abstractmethod
     def goal(self) -> str:
         """What networks learn, for people."""
+
+    def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Shape of a network's outputs for one input, given that of the input."""
+        return (self.outputs,)
 
     @abstractmethod
     def check(self, targets: Tensor) -> None:

@@ -25,4 +25,5 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "sent140": write_sent140,
     "femnist": write_femnist,
     "shakespeare": write_shakespeare,
+    "shakespeare_sequences": write_shakespeare,
 }
