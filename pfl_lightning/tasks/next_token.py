@@ -29,7 +29,7 @@ class NextToken(Task):
     @property
     def goal(self) -> str:
         """What networks learn, for people."""
-        return f"each next token of {self.outputs}"
+        return f"the next of {self.outputs} tokens"
 
     def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
         """The length of the sequences and the number of tokens."""
