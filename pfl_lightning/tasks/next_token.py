@@ -3,7 +3,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pfl_lightning.score_kind import ScoreKind
-from pfl_lightning.tasks.task import Sums, Task, check_values
+from pfl_lightning.tasks.task import AMOUNT, Sums, Task, check_values
 
 NO_TARGET = -100
 HIGHEST = 20.0  # of a mean loss whose perplexity is told
@@ -66,14 +66,18 @@ class NextToken(Task):
         return losses.view(targets.shape).sum(-1)
 
     def statistics(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Number of targets (``tokens``), and how many of them are predicted (``correct``)."""
-        return {"tokens": self.amounts(targets), "correct": (outputs.argmax(-1) == targets).sum(-1)}
+        """How many of the targets are predicted."""
+        return {"correct": (outputs.argmax(-1) == targets).sum(-1)}
 
     def scores(self, sums: Sums, samples: Tensor) -> dict[str, Tensor]:
         """The perplexity, and the share of targets that are predicted."""
-        tokens = sums["tokens"]
+        tokens = sums[AMOUNT]
         perplexity = (sums["loss"] / tokens).clamp(max=HIGHEST).exp()
         return {self.score.name: perplexity, "accuracy": sums["correct"] / tokens}
+
+    def columns(self, sums: Sums, samples: Tensor) -> dict[str, Tensor]:
+        """The number of targets, and the scores."""
+        return {"tokens": sums[AMOUNT], **self.scores(sums, samples)}
 
     def predictions(self, outputs: Tensor, takes_classes: bool) -> Tensor:
         """Logits as torchmetrics takes them: of classes ``[samples, tokens, length]``, or as they are."""
