@@ -95,7 +95,7 @@ class FedDBE(Averaging):
 
 def mean_over_steps(features: Tensor, width: int) -> Tensor:
     """Features of each sample, ``[clients, samples, width]``: of a sequence the mean over its steps."""
-    return features.flatten(2).unflatten(2, (-1, width)).mean(2)
+    return torch.unflatten(features.flatten(2), 2, (-1, width)).mean(2)
 
 
 class ShiftedLinear(ExtendedLinear):

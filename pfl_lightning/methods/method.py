@@ -756,8 +756,10 @@ class Method(pl.LightningModule):
     def _new_head(self, seed: int) -> Tree:
         """The head of a new network, ``[...]``."""
         shape = self.built_for["input_shape"]
-        given = (self.make_network, shape, self.task.outputs, seed, {}, self.network.takes)
-        network = start_network(*given, output_shape=self.task.output_shape(shape))
+        outputs = self.task.output_shape(shape)
+        network = start_network(
+            self.make_network, shape, self.task.outputs, seed, {}, self.network.takes, output_shape=outputs
+        )
         tensors = self.network.state_dict()
         return {name: t.to(tensors[name]) for name, t in select(network.state_dict(), self.parts["head"]).items()}
 
