@@ -109,7 +109,8 @@ class Engine:
         """The backend for a part of the network; ``stacks`` holds the tensors that differ between clients."""
         if self.reason_for_sequential(network, stacks, training):
             return Sequential()
-        return LinearStack(self.chunk_size) if LinearStack.suits(network) else Batched(self.chunk_size)
+        is_linear = LinearStack.suits(network) and not self.task.every_step  # which takes vectors, not sequences
+        return LinearStack(self.chunk_size) if is_linear else Batched(self.chunk_size)
 
     def reason_for_sequential(self, network: nn.Sequential, stacks: Tree, training: bool = True) -> str:
         """Why a part of the network runs one client at a time; empty if it runs batched."""

@@ -73,7 +73,8 @@ class FedDBE(Averaging):
     def losses_near_consensus(self, outputs: Tensor, features: Tensor, targets: Tensor, extras: Tree) -> Tensor:
         """The loss of each sample of a client, ``[batch]``; see ``Phase.feature_loss``."""
         amounts = extras["amounts"]
-        away = (extras["weights"] * amounts) @ features.flatten(1) - extras[f"server.{CONSENSUS}"]
+        consensus = extras[f"server.{CONSENSUS}"]
+        away = (extras["weights"] * amounts) @ mean_over_steps(features[None], len(consensus))[0] - consensus
         losses: Tensor = self.sample_losses(outputs, targets) + amounts * self.strength / 2 * away.square().mean()
         return losses
 
@@ -82,7 +83,7 @@ class FedDBE(Averaging):
         consensus = self.server.tree[CONSENSUS]
         sums = consensus.new_zeros(len(cohort), len(consensus))
         for rows, features, _, present in self.engine.features(cohort, trained.select(self.parts["all"])):
-            sums[rows] += (features.flatten(2) * present[..., None]).sum(1)
+            sums[rows] += (mean_over_steps(features, len(consensus)) * present[..., None]).sum(1)
         return sums / cohort.device_counts[:, None]
 
     def server_update(self, mean: Tree, batch: Round) -> None:
@@ -90,6 +91,11 @@ class FedDBE(Averaging):
         if CONSENSUS in mean:
             self.server.tree[CONSENSUS].copy_(mean[CONSENSUS])
         super().server_update(mean, batch)
+
+
+def mean_over_steps(features: Tensor, width: int) -> Tensor:
+    """Features of each sample, ``[clients, samples, width]``: of a sequence the mean over its steps."""
+    return torch.unflatten(features.flatten(2), 2, (-1, width)).mean(2)
 
 
 class ShiftedLinear(ExtendedLinear):

@@ -24,22 +24,26 @@ if TYPE_CHECKING:
 else:
 
     class NetworkFactory(Protocol):
-        """Makes a network; the parser skips these two arguments, which come from the data set."""
+        """Makes a network; the parser skips these arguments, which come from the data set."""
 
-        def __call__(self, input_shape: tuple[int, ...], num_classes: int) -> _Module:
+        def __call__(self, input_shape: tuple[int, ...], num_classes: int, output_shape: tuple[int, ...]) -> _Module:
             """Make the network."""
 
 
-def make_module(factory: NetworkFactory, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+def make_module(
+    factory: NetworkFactory, input_shape: tuple[int, ...], num_classes: int, output_shape: tuple[int, ...]
+) -> nn.Module:
     """Call a factory with the arguments that it accepts.
 
-    These are ``input_shape`` and ``num_classes`` if it has parameters with these names, and ``num_classes`` if it takes
-    ``**kwargs``. A function with neither, but with two arguments, gets both in this order.
+    These are ``input_shape``, ``num_classes`` and ``output_shape`` if it has parameters with these names, and
+    ``num_classes`` if it takes ``**kwargs``. A function with none of them, but with two arguments, gets the first two
+    in this order.
 
     Args:
         factory: A class, a function, or a partial of one.
         input_shape: Shape of one input.
         num_classes: Number of classes.
+        output_shape: Shape of the outputs for one input.
 
     Raises:
         PflError: If it is something else, raises an error or makes something else.
@@ -50,16 +54,18 @@ def make_module(factory: NetworkFactory, input_shape: tuple[int, ...], num_class
     target = unwrap_partial(factory)
     name = getattr(target, "__name__", type(target).__name__)
     with network_errors(f"{name} cannot be made"):
-        module = _call(factory, target, input_shape, num_classes)
+        module = _call(factory, target, input_shape, num_classes, output_shape)
     if not isinstance(module, nn.Module):
         raise PflError(f"model.network: {name} must make a torch module, got {type(module).__name__}")
     return module
 
 
-def _call(factory: NetworkFactory, target: Any, input_shape: tuple[int, ...], num_classes: int) -> Any:
+def _call(
+    factory: NetworkFactory, target: Any, input_shape: tuple[int, ...], num_classes: int, output_shape: tuple[int, ...]
+) -> Any:
     parameters = signature(target).parameters
     kinds = [parameter.kind for parameter in parameters.values()]
-    values: dict[str, Any] = {"input_shape": input_shape, "num_classes": num_classes}
+    values: dict[str, Any] = {"input_shape": input_shape, "num_classes": num_classes, "output_shape": output_shape}
     arguments = {name: value for name, value in values.items() if name in parameters}
     if Parameter.VAR_KEYWORD in kinds:
         arguments["num_classes"] = num_classes

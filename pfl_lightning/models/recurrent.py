@@ -20,6 +20,7 @@ class Recurrent(nn.RNNBase, ABC):
         num_layers: Number of stacked layers.
         dropout: Probability of dropping a unit between two layers.
         bidirectional: Whether each layer also runs backwards in time.
+        every_step: Whether the outputs are the states after all steps, not after the last one.
     """
 
     mode_name: ClassVar[str]
@@ -32,12 +33,14 @@ class Recurrent(nn.RNNBase, ABC):
         num_layers: int = 1,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        every_step: bool = False,
     ) -> None:
         super().__init__(self.mode_name, input_size, hidden_size, num_layers, True, True, dropout, bidirectional)
+        self.every_step = every_step
         self.between = nn.Dropout(dropout)
 
     def forward(self, inputs: Tensor, present: Tensor | None = None) -> Tensor:
-        """Last hidden state of the last layer, as torch computes it for packed sequences.
+        """Last hidden state of the last layer, as torch computes it for packed sequences, or all of them.
 
         Args:
             inputs: ``[batch, time, features]``.
@@ -45,7 +48,7 @@ class Recurrent(nn.RNNBase, ABC):
 
         Returns:
             The state after the last real step, followed by that of the backward direction,
-            ``[batch, directions * hidden]``.
+            ``[batch, directions * hidden]``; or those after all steps, ``[batch, time, directions * hidden]``.
         """
         masks = None if present is None else present.unsqueeze(-1).unbind(1)
         directions = (False, True) if self.bidirectional else (False,)
@@ -53,8 +56,10 @@ class Recurrent(nn.RNNBase, ABC):
         runs: list[list[Tensor]] = []
         for _ in range(self.num_layers):
             if runs:
-                inputs = self.between(torch.cat([torch.stack(run, 1) for run in runs], -1))
+                inputs = self.between(_joined(runs))
             runs = [self._run(inputs, masks, next(weights), backwards) for backwards in directions]
+        if self.every_step:
+            return _joined(runs)
         return torch.cat([run[0 if backwards else -1] for run, backwards in zip(runs, directions, strict=True)], -1)
 
     def _run(
@@ -86,6 +91,11 @@ class Recurrent(nn.RNNBase, ABC):
         Returns:
             The state after the step.
         """
+
+
+def _joined(runs: list[list[Tensor]]) -> Tensor:
+    """Outputs ``[batch, hidden]`` of all directions and times, ``[batch, time, directions * hidden]``."""
+    return torch.cat([torch.stack(run, 1) for run in runs], -1)
 
 
 class LSTM(Recurrent):

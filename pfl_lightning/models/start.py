@@ -43,7 +43,7 @@ def start_network(
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(seed, "network"))
-        module = make_module(factory, input_shape, num_classes)
+        module = make_module(factory, input_shape, num_classes, output_shape or (num_classes,))
         inputs = two_inputs(input_shape, input_kind)
         with network_errors(f"{type(module).__name__} does not take inputs of shape {tuple(input_shape)}"):
             network = _as_network(module, inputs, output_shape or (num_classes,), input_kind)

@@ -73,7 +73,8 @@ class LSTMClassifier(Network):
 class CharGRU(Network):
     """Delta-FL's Shakespeare network: one-hot characters, a GRU, and a linear layer on its last step.
 
-    Its texts have no padding: token 0 is a character, too.
+    Where each character has a target, the linear layer is on every step. Texts have no padding: token 0 is a character,
+    too.
 
     Paper: Laguel et al., "Device Heterogeneity in Federated Learning: A Superquantile Approach", 2020,
     arXiv:2002.11223.
@@ -82,6 +83,7 @@ class CharGRU(Network):
         input_shape: Length in characters and size of the alphabet.
         num_classes: Number of classes; two classes need only one output.
         hidden: Width of the GRU.
+        output_shape: Number of classes, or ``(length, classes)`` for outputs at every step; default: at the last one.
 
     Raises:
         PflError: If the inputs are not tokens.
@@ -89,10 +91,18 @@ class CharGRU(Network):
 
     takes = "tokens"
 
-    def __init__(self, input_shape: tuple[int, ...], num_classes: int, hidden: PositiveInt = 128) -> None:
+    def __init__(
+        self,
+        input_shape: tuple[int, ...],
+        num_classes: int,
+        hidden: PositiveInt = 128,
+        output_shape: tuple[int, ...] = (),
+    ) -> None:
         alphabet = step_size(self, input_shape)
-        layers = {"onehot": OneHot(alphabet), "gru": GRU(alphabet, hidden)}
-        super().__init__({**layers, "fc": nn.Linear(hidden, num_outputs(num_classes))})
+        every_step = len(output_shape) > 1
+        outputs = num_classes if every_step else num_outputs(num_classes)
+        layers = {"onehot": OneHot(alphabet), "gru": GRU(alphabet, hidden, every_step=every_step)}
+        super().__init__({**layers, "fc": nn.Linear(hidden, outputs)})
 
 
 class Embedding(nn.Embedding):

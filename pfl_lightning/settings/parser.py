@@ -150,7 +150,8 @@ class SettingsParser(ArgumentParser):
         if not self.may_call(function):
             raise ImportError(f"Import path {import_path(function)} is not a subclass")
         add_instantiator(_with_options, function, subclasses=False)  # type: ignore[arg-type]
-        return super().add_function_arguments(function, *others, **{**kwargs, "skip": {"input_shape", "num_classes"}})
+        from_data = {"input_shape", "num_classes", "output_shape"}
+        return super().add_function_arguments(function, *others, **{**kwargs, "skip": from_data})
 
     def may_call(self, function: Any) -> bool:
         """Whether settings may name a function: one of torchvision or of the user's own that makes a network."""

@@ -2,6 +2,7 @@
 
 from pfl_lightning.tasks.classification import Classification, as_outputs, log_probabilities
 from pfl_lightning.tasks.multi_label import MultiLabel
+from pfl_lightning.tasks.next_token import NO_TARGET, NextToken
 from pfl_lightning.tasks.own_loss import LossFunction, OwnLoss, try_loss
 from pfl_lightning.tasks.regression import Regression
 from pfl_lightning.tasks.segmentation import IGNORED, Segmentation
@@ -10,9 +11,11 @@ from pfl_lightning.tasks.task import AMOUNT, Task, check_values
 __all__ = [
     "AMOUNT",
     "IGNORED",
+    "NO_TARGET",
     "Classification",
     "LossFunction",
     "MultiLabel",
+    "NextToken",
     "OwnLoss",
     "Regression",
     "Segmentation",

@@ -31,6 +31,7 @@ class Task(nn.Module, ABC):
     """
 
     score: ClassVar[ScoreKind]  # what clients are compared by
+    every_step: ClassVar[bool] = False  # whether outputs are those of each step, ``[samples, steps, outputs]``
 
     def __init__(self, loss: OwnLoss | None = None) -> None:
         super().__init__()

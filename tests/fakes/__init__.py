@@ -26,4 +26,5 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "femnist": write_femnist,
     "shakespeare": write_shakespeare,
     "shapes": lambda root: None,
+    "shakespeare_sequences": write_shakespeare,
 }

@@ -37,7 +37,7 @@ def make_method(make, **options: Any):
 def built(make, data, hidden=(8, 5), **options: Any):
     """A method with a small network, built for a data set."""
     method = make_method(make, **{"network": partial(MLP, hidden=hidden), "batch_size": 4, "lr": 0.1, **options})
-    method.build(data.input_shape, data.task, data.num_clients, data.seed)
+    method.build(data.input_shape, data.task, data.num_clients, data.seed, input_kind=data.input_kind)
     return method
 
 

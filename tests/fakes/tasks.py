@@ -4,9 +4,19 @@ from functools import partial
 
 import torch
 
-from pfl_lightning.models import UNet
+from pfl_lightning.data.labelled import LabelledData
+from pfl_lightning.models import CharGRU, UNet
 from pfl_lightning.score_kind import ScoreKind
-from pfl_lightning.tasks import AMOUNT, IGNORED, Classification, MultiLabel, Regression, Segmentation
+from pfl_lightning.tasks import (
+    AMOUNT,
+    IGNORED,
+    NO_TARGET,
+    Classification,
+    MultiLabel,
+    NextToken,
+    Regression,
+    Segmentation,
+)
 
 PIXELS = partial(UNet, channels=[2, 3])
 
@@ -94,8 +104,40 @@ def mask_data(base):
     return Data
 
 
+LENGTH = 6
+VOCABULARY = 5
+
+
+def sequences(count, random=None):
+    """Tokens, and targets of which each sequence has a random number, the first one none."""
+    inputs, targets = torch.randint(VOCABULARY, (2, count, LENGTH), generator=random)
+    kept = torch.randint(LENGTH + 1, (count, 1), generator=random)
+    kept[0] = 0
+    return inputs, targets.where(torch.arange(LENGTH) < kept, NO_TARGET)
+
+
+def token_data(base):
+    """Ragged data of sequences with ragged targets."""
+
+    class Data(base):
+        input_shape = (LENGTH, VOCABULARY)
+        input_kind = "tokens"
+        task = NextToken().sized(VOCABULARY)
+        network = partial(CharGRU, hidden=4)
+        unsuitable = ("FedDPA", "LGFedAvg")  # it has two layers, and none that they adapt
+
+        def load(self):
+            random = torch.Generator().manual_seed(0)
+            for _ in ("train", "test"):
+                inputs, targets = sequences(120, random)
+                yield LabelledData(inputs, targets.short())
+
+    return Data
+
+
 TASKS = {
     "labels": partial(data_of, of=MultiLabel().sized(4), targets_of=labels_of),
     "masks": mask_data,
     "numbers": partial(data_of, of=Regression().sized(3), targets_of=numbers_of),
+    "tokens": token_data,
 }

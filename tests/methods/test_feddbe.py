@@ -4,6 +4,7 @@ import pytest
 import torch
 from fakes.loops import descended, features, participants, samples_of
 from fakes.methods import built, distance, rows, tensors, weighted_mean
+from fakes.tasks import token_data
 from torch.nn import functional as F
 
 from pfl_lightning.methods import FedAvg, FedDBE
@@ -40,6 +41,17 @@ def test_three_rounds_of_half_of_the_clients_are_a_plain_loop(aggregator, pool_o
     assert (method.server.tree["consensus"] - consensus).abs().max() < 1e-9
     assert distance({MEAN: torch.stack(means)}, rows(method)) < 1e-9
     assert torch.stack(means).abs().max() > 1e-3
+
+
+def test_the_consensus_of_sequences_is_a_mean_over_their_steps(ragged_data, fit):
+    data = token_data(ragged_data)(val_fraction=0.0)
+    method = built(FedDBE, data, network=data.network, lr=1e-12)
+    fit(method, data, 2, bare=True)
+    states = method.network.gru(method.network.onehot(data.tables["train"].samples.inputs)).detach()
+    means = [{"": states[own.index[0]].mean((0, 1))} for _, own in participants(data, 0)]
+    expected = weighted_mean(means, data.make_round(0).examples.counts)[""]
+    assert (method.server.tree["consensus"] - expected).abs().max() < 1e-9
+    assert expected.abs().max() > 0.01
 
 
 class Still(FedDBE):

@@ -53,6 +53,15 @@ def test_parameters_outputs_and_gradients_are_those_of_torch(kind, torchs, layer
     close(gradients, references)
 
 
+@pytest.mark.parametrize(("kind", "torchs"), [(LSTM, nn.LSTM), (GRU, nn.GRU)])
+@pytest.mark.parametrize(("layers", "bidirectional"), [(1, False), (2, True)])
+def test_states_after_every_step_are_those_of_torch(kind, torchs, layers, bidirectional):
+    layer = seeded(kind, FEATURES, HIDDEN, layers, bidirectional=bidirectional, every_step=True)
+    reference = seeded(torchs, FEATURES, HIDDEN, layers, batch_first=True, bidirectional=bidirectional)
+    inputs = torch.randn(BATCH, TIME, FEATURES)
+    close(layer(inputs), reference(inputs)[0])
+
+
 @of_both_kinds
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_padding_is_ignored_where_it_is_marked(kind, bidirectional):

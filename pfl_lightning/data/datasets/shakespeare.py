@@ -17,6 +17,7 @@ from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.partitions.users import NaturalUsers
 from pfl_lightning.data.transforms import Tokens
 from pfl_lightning.errors import PflError
+from pfl_lightning.tasks import NO_TARGET, NextToken, Task
 
 LETTERS = " ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 LEAF_ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
@@ -60,6 +61,9 @@ class Shakespeare(FederatedDataModule):
     ``test_clients: 0.5``, ``NaturalUsers`` with ``min_samples: 101``. ``leaf`` reads the windows of 80 characters that
     LEAF writes, in its own alphabet of 80, and its own split.
 
+    With ``targets: all`` each character of a text is a target once, by what stands before it in its window: samples are
+    the windows that follow one another without overlap, and the last one, in which only the rest has targets.
+
     Like LEAF, ``raw`` takes lines of the licence in The Comedy of Errors for a role called WITH PERMISSION.
 
     Paper: Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018, arXiv:1812.01097; used by Delta-FL,
@@ -67,19 +71,29 @@ class Shakespeare(FederatedDataModule):
 
     Args:
         text: What to read, ``raw`` or ``leaf``.
+        targets: Of which characters of a window the next one is predicted: of the ``last`` one, or of ``all``.
         kwargs: See ``FederatedDataModule``.
     """
 
     usual_partition = NaturalUsers
     input_kind = "tokens"
 
-    def __init__(self, text: Literal["raw", "leaf"] = "raw", **kwargs: Any) -> None:
+    def __init__(
+        self, text: Literal["raw", "leaf"] = "raw", targets: Literal["last", "all"] = "last", **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.text = text
-        # windows of one text begin one character apart
-        alphabet, self.overlap = (LETTERS, WINDOW) if text == "raw" else (LEAF_ALPHABET, LEAF_WINDOW)
+        self.targets = targets
+        alphabet, window = (LETTERS, WINDOW) if text == "raw" else (LEAF_ALPHABET, LEAF_WINDOW)
+        # windows of one text begin one character apart; of those that follow one another, the last begins earlier
+        self.overlap = window if targets == "last" else 1
         self.num_classes = len(alphabet)
-        self.input_shape = (self.overlap, len(alphabet))
+        self.input_shape = (window, len(alphabet))
+
+    @property
+    def task(self) -> Task:
+        """Classes, or the next token at every step."""
+        return super().task if self.targets == "last" else NextToken().sized(self.num_classes)
 
     def prepare_data(self) -> None:
         """Download the raw text if it is missing.
@@ -96,6 +110,13 @@ class Shakespeare(FederatedDataModule):
         Raises:
             PflError: If they are missing or cannot be read.
         """
+        train, test = self._load_windows()
+        if self.targets == "all":
+            return whole(train), None if test is None else whole(test)
+        return train, test
+
+    def _load_windows(self) -> tuple[LabelledData, LabelledData | None]:
+        """All windows of training and test samples, each with the character that follows."""
         if self.text == "leaf":
             return load_leaf(Path(self.root), LEAF_RECIPE, encode, "shakespeare", version=2)
         path = self._raw_file()
@@ -148,6 +169,31 @@ def windows(texts: Sequence[str]) -> LabelledData:
     rows = torch.cat([text.unfold(0, WINDOW + 1, 1) for text in tokens])
     users = torch.arange(len(texts)).repeat_interleave(torch.tensor([len(text) - WINDOW for text in texts]))
     return LabelledData(rows[:, :-1].contiguous(), rows[:, -1].long(), users)
+
+
+def whole(data: LabelledData) -> LabelledData:
+    """Of windows that begin one character apart, those that follow one another, with a target at each character.
+
+    Where a text does not end with such a window, its last one is taken too, with targets where those before have none.
+
+    Args:
+        data: All windows of each text, with the character that follows.
+
+    Returns:
+        Inputs uint8 and targets int16 ``[samples, window]``, -100 where there is none, and users ``[samples]``.
+    """
+    assert data.users is not None, "every text has a user"
+    length = data.inputs.shape[1]
+    counts = data.users.unique_consecutive(return_counts=True)[1]
+    starts = counts.cumsum(0) - counts
+    # places of windows in their text, [windows]
+    places = torch.arange(len(data.users)) - starts.repeat_interleave(counts)
+    begun = places % length  # by so many characters a window begins after one that is taken
+    chosen = (begun == 0) | (places == (counts - 1).repeat_interleave(counts))
+    inputs = data.inputs[chosen]
+    following = torch.cat([inputs[:, 1:], data.targets[chosen, None]], 1).short()
+    known = torch.arange(length) < (-begun[chosen] % length)[:, None]
+    return LabelledData(inputs, following.masked_fill(known, NO_TARGET), data.users[chosen])
 
 
 def encode(inputs: list[Any], targets: list[Any]) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,8 @@ from fakes.leaf import write_shakespeare, write_shakespeare_json
 
 from pfl_lightning.data.datasets import shakespeare
 from pfl_lightning.data.datasets.leaf import leaf_files, read_leaf
-from pfl_lightning.data.datasets.shakespeare import LEAF_ALPHABET, LETTERS, Shakespeare, read_roles, windows
+from pfl_lightning.data.datasets.shakespeare import LEAF_ALPHABET, LETTERS, Shakespeare, read_roles, whole, windows
+from pfl_lightning.tasks import NO_TARGET, NextToken
 
 HEAD = "Title page\n\nTHE SONNETS\n\nby William Shakespeare\n\n  One. a\n    b\n    c\n  Two. d\n    e\n    f\n"
 PLAY = """
@@ -190,3 +191,47 @@ def test_real_json_holds_the_text_of_the_same_roles(real_data, real_roles):
         assert len(users) == 100
         for name, text in users.items():
             assert part(real_roles[name], text)
+
+
+def said(sequences, window):
+    """The characters that are targets, in their order, for each user; each follows the inputs before it."""
+    texts = {}
+    for inputs, targets, user in zip(sequences.inputs, sequences.targets, sequences.users.tolist(), strict=True):
+        kept = targets != NO_TARGET
+        assert torch.equal(targets[:-1][kept[:-1]], inputs[1:][kept[:-1]].short())
+        assert kept.diff().sum() <= 1
+        assert kept[-1]
+        texts.setdefault(user, [inputs[:1]]).append(targets[kept])
+    return {user: torch.cat(parts) for user, parts in texts.items()}
+
+
+@pytest.mark.parametrize("length", [21, 22, 40, 41, 60, 61, 62])
+def test_every_character_is_a_target_once_in_whole_windows(length):
+    text = "".join(LETTERS[number * number % 53] for number in range(length))
+    sequences = whole(windows([text, text[::-1]]))
+    assert [decode(tokens) for tokens in said(sequences, 20).values()] == [text, text[::-1]]
+    assert len(sequences.targets) == 2 * -(-(length - 1) // 20)
+
+
+def test_whole_windows_of_json_have_the_texts_of_the_roles(tmp_path):
+    texts = write_shakespeare_json(tmp_path)
+    module = Shakespeare("leaf", "all", root=str(tmp_path))
+    module.setup()
+    train, test = module.load()
+    for split, first, last in ((train, 0, 30), (test, 40, 50)):
+        found = said(split, 80)
+        for user, name in enumerate(sorted(texts)):
+            assert decode(found[user], LEAF_ALPHABET) == texts[name][first : last + 80]
+    assert module.task.outputs == 80
+    assert isinstance(module.task, NextToken)
+
+
+def test_real_files_have_whole_windows_with_each_character_once(real_data, real_roles):
+    text = real_roles["THE_TRAGEDY_OF_HAMLET__PRINCE_OF_DENMARK_GHOST"]
+    raw, _ = Shakespeare(targets="all", root=str(real_data / "shakespeare")).load()
+    letters = "".join(letter if letter in LETTERS else " " for letter in text)
+    assert letters in [decode(tokens) for tokens in said(raw, 20).values()]
+    train, test = Shakespeare("leaf", "all", root=str(real_data / "shakespeare")).load()
+    assert len(train.users.unique()) == 100
+    assert sum(len(tokens) - 1 for tokens in said(train, 80).values()) == 220_231 + 100 * 79
+    assert int((test.targets != NO_TARGET).sum()) == 47_206 + 100 * 79
