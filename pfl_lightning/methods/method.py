@@ -167,7 +167,6 @@ class Method(pl.LightningModule):
     clients: ClientStates
     server: ServerState
     cohort: Cohort
-    accounting: Accounting
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Name the method; warn about names that are nearly those of hooks: nothing would call them."""
@@ -215,6 +214,7 @@ class Method(pl.LightningModule):
         self.schedule = local.schedule()
         self.progress = Progress()
         self.evaluator = Evaluator()
+        self.accounting = Accounting(self.aggregator)
         self.versions = Versions()
         self.built_for: dict[str, Any] = {}
         self.test_only = False
@@ -593,10 +593,9 @@ class Method(pl.LightningModule):
         self.test_only = test_only
         self.task = (self.task if self.has_own_task else task).sized(task.outputs)
         self.num_clients = int(num_clients)
-        outputs = task.output_shape(shape)
-        self.network = start_network(
-            self.make_network, input_shape, task.outputs, seed, pretrained, input_kind, self._extend, outputs
-        )
+        outputs = self.task.output_shape(shape)
+        self._start = partial(start_network, self.make_network, shape, task.outputs, output_shape=outputs)
+        self.network = self._start(seed, pretrained, input_kind, self._extend)
         loss = None if type(self).sample_losses is Method.sample_losses else Loss(self.sample_losses)
         self.engine = Engine(self.network, self.backend, self.chunk_size, self.progress.add, self.task, loss)
         self.parts = self.network.parts(self.head)
@@ -620,7 +619,6 @@ class Method(pl.LightningModule):
         self.server = ServerState(self.server_state(tensors))
         client_tensors = {**tensors, **{name: stack[0] for name, stack in start.items()}}
         sizes = [*(tensor.nbytes for tensor in client_tensors.values()), 4 * prod(outputs)]
-        self.accounting = Accounting(self.aggregator)
         self.cohort = Cohort(self.chunk_size, sizes, self.progress, self.local_sgd.visited)
         data_task = {"task": to_settings(task), "outputs": task.outputs}
         counts = {"num_clients": self.num_clients, "test_only": test_only}
@@ -729,13 +727,8 @@ class Method(pl.LightningModule):
 
     def _new_head(self, seed: int) -> Tree:
         """The head of a new network, ``[...]``."""
-        shape = self.built_for["input_shape"]
-        outputs = self.task.output_shape(shape)
-        network = start_network(
-            self.make_network, shape, self.task.outputs, seed, {}, self.network.takes, output_shape=outputs
-        )
-        tensors = self.network.state_dict()
-        return {name: t.to(tensors[name]) for name, t in select(network.state_dict(), self.parts["head"]).items()}
+        network = self._start(seed, {}, self.network.takes).to(self.device, self.engine.dtype)
+        return select(network.state_dict(), self.parts["head"])
 
     def _evaluate_new(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
         """The models of new clients, in the order of ``evaluated_models``."""

@@ -40,7 +40,7 @@ def test_a_run_is_named_by_its_method_as_in_papers_and_its_data(method, callback
     ("make", "callbacks", "label"),
     [
         (FedAvg, [], ("FedAvg", "FedAvg", None, {"finetuned": "-FT", "global": ""}, True)),
-        (Own, [Growing(n0=2)], ("Own", "Own + doubling", "Growing", {"finetuned": "-FT", "global": ""}, False)),
+        (Own, [Growing(n0=2)], ("Own", "Own + doubling", "Growing", {}, False)),
         (DeltaFL, [GradientDoubling()], ("Delta-FL", "Delta-FL + doubling", "GradientDoubling", {}, False)),
         (lambda: DeltaFL(conformity=1.0), [], ("Delta-FL", "Delta-FL", None, {}, True)),
     ],

@@ -51,7 +51,7 @@ class Option(NamedTuple):
 def options_of(owner: type, key: str, words: list[str], offered: type | None = None) -> Iterator[Option]:
     """The options that a class declares itself, as far as the command line has them for it or for another class."""
     names = SettingsParser().add_class_arguments(
-        offered or owner, "of", skip={"input_shape", "num_classes"}, fail_untyped=False
+        offered or owner, "of", skip={"input_shape", "num_classes", "output_shape"}, fail_untyped=False
     )
     parameters = inspect.signature(owner.__init__).parameters
     hints = typing.get_type_hints(owner.__init__)

@@ -60,7 +60,7 @@ class Ours(TorchProgram):
         keep_freed_memory()
         self.data = FileClients(work)
         self.method = FedAvg(
-            partial(MLP, hidden=work.widths[1:-1]),
+            network=partial(MLP, hidden=work.widths[1:-1]),
             local=LocalTraining(batch_size=work.batch_size, lr=work.lr, momentum=work.momentum, weight_decay=0.0),
         )
         first = {name: torch.from_numpy(array) for name, array in work.weights.items()}

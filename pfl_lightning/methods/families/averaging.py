@@ -5,6 +5,7 @@ from typing import Any, Literal
 from torch.optim import SGD, Optimizer
 
 from pfl_lightning.data import FederatedDataModule
+from pfl_lightning.federation.accounting import Accounting
 from pfl_lightning.federation.checks import ServerOptimizer, try_optimizer
 from pfl_lightning.methods.method import Method
 from pfl_lightning.server import Aggregator, Weighting
@@ -19,7 +20,7 @@ class Weighted(Method):
         kwargs: Options of the other bases.
     """
 
-    def __init__(self, weighting: Weighting = "samples", **kwargs: Any) -> None:
+    def __init__(self, *, weighting: Weighting = "samples", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.weighting = weighting
 
@@ -33,9 +34,10 @@ class Aggregated(Method):
         kwargs: Options of the other bases.
     """
 
-    def __init__(self, aggregator: Aggregator | None = None, **kwargs: Any) -> None:
+    def __init__(self, *, aggregator: Aggregator | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.aggregator = aggregator or self.aggregator
+        self.accounting = Accounting(self.aggregator)
 
 
 class Uplinked(Method):
@@ -47,7 +49,7 @@ class Uplinked(Method):
         kwargs: Options of the other bases.
     """
 
-    def __init__(self, uplink: list[Step] | None = None, **kwargs: Any) -> None:
+    def __init__(self, *, uplink: list[Step] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.uplink = uplink or []
 
@@ -60,7 +62,9 @@ class ServerOptimized(Method):
         kwargs: Options of the other bases.
     """
 
-    def __init__(self, server_optimizer: ServerOptimizer = lambda params: SGD(params, lr=1.0), **kwargs: Any) -> None:
+    def __init__(
+        self, *, server_optimizer: ServerOptimizer = lambda params: SGD(params, lr=1.0), **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.make_optimizer = server_optimizer
 
@@ -82,7 +86,7 @@ class SharedStatistics(Method):
         kwargs: Options of the other bases.
     """
 
-    def __init__(self, batch_norm: Literal["average", "local"] = "average", **kwargs: Any) -> None:
+    def __init__(self, *, batch_norm: Literal["average", "local"] = "average", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.batch_norm = batch_norm
 

@@ -24,7 +24,7 @@ class FineTuned(Method):
 
     finetunes: Part = "head"
 
-    def __init__(self, eval_epochs: NonNegativeInt = 10, **kwargs: Any) -> None:
+    def __init__(self, *, eval_epochs: NonNegativeInt = 10, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.eval_epochs = eval_epochs
 

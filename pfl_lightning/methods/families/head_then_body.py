@@ -20,7 +20,7 @@ class HeadThenBody(FineTuned):
 
     usual_momentum = 0.5
 
-    def __init__(self, head_epochs: PositiveInt = 10, head_lr: PositiveFloat | None = None, **kwargs: Any) -> None:
+    def __init__(self, *, head_epochs: PositiveInt = 10, head_lr: PositiveFloat | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.head_epochs = head_epochs
         self.head_lr = head_lr
