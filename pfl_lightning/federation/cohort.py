@@ -180,17 +180,23 @@ class Cohort:
         total.drop(batch.dropped)
         volume = Volume()
 
-        def upload(start: int, cohort: Examples) -> tuple[Examples, Trained, Upload]:
+        def upload(start: int, cohort: Examples) -> tuple[Examples, Tree, Upload, Volume]:
             chunk = places[start : start + len(cohort)]
             trained = work(chunk, cohort)
             rows = {**trained.upload, LOSS: trained.losses}
-            return cohort, trained, total.encode(cohort.host_ids, weights[chunk], rows, trained.volume.bytes)
+            encoded = total.encode(cohort.host_ids, weights[chunk], rows, trained.volume.bytes)
+            return (
+                cohort,
+                trained.states,
+                encoded,
+                trained.volume,
+            )  # without the rows, whose memory the next chunk takes
 
         with self.share(clients, batch.examples, changes=True) as (places, examples):
-            for cohort, trained, uploads in self.run("training", upload, examples):
-                total.add(cohort.host_ids, uploads)
-                clients.scatter(cohort.ids, trained.states)
-                volume = volume.plus(trained.volume)
+            for cohort, states, encoded, sent in self.run("training", upload, examples):
+                total.add(cohort.host_ids, encoded)
+                clients.scatter(cohort.ids, states)
+                volume = volume.plus(sent)
             gradients = self.progress.gradients
         total.join(some_lack=len(batch.examples) < processes.count())
         mean = {name: tensor.to(dtype) for name, tensor in total.result().items()}
