@@ -3,12 +3,13 @@ import re
 import lightning.pytorch as pl
 
 from pfl_lightning.callbacks.evaluation import callbacks_of
-from pfl_lightning.data import FederatedDataModule, federated
+from pfl_lightning.data import federated
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.methods import method_of
 from pfl_lightning.metrics import ClientMetric, ClientScore, MetricFactory, build_metric, metric_name
 from pfl_lightning.report.run_files import CORRECT, EVALUATION, RESULTS
 from pfl_lightning.score_kind import ACCURACY, LOSS
+from pfl_lightning.tasks import Task
 
 RESERVED_NAMES = {ACCURACY.name, ACCURACY.error_name, LOSS.name, *EVALUATION, *RESULTS, CORRECT}
 KEY = "trainer.callbacks"
@@ -38,8 +39,10 @@ class ClientMetrics(pl.Callback):
             PflError: If it cannot be made or computed for this data, or its name is taken.
         """
         data = federated(trainer)
-        self.name = self._try_metric(data)
-        score = ClientScore(1, data.task)
+        method = method_of(pl_module)
+        method.build_for(data)
+        self.name = self._try_metric(method.task, type(data).__name__)
+        score = ClientScore(1, method.task)
         taken = RESERVED_NAMES.union(score.columns(score.scores()))
         names = [callback.name for callback in callbacks_of(trainer, ClientMetrics)]
         if self.name in taken or names.count(self.name) > 1:
@@ -47,16 +50,16 @@ class ClientMetrics(pl.Callback):
         if not re.fullmatch(r"\w+", self.name):
             raise PflError(f"{KEY}.name must consist of letters, digits and _, got {self.name!r}")
 
-    def _try_metric(self, data: FederatedDataModule) -> str:
-        """Compute the metric for predictions that are right; returns its name."""
-        outputs, targets = data.task.examples()
+    def _try_metric(self, task: Task, data: str) -> str:
+        """Compute the metric for predictions that are right, on data of this name; returns the metric's name."""
+        outputs, targets = task.examples()
         try:
-            metric = build_metric(self.metric, data.task.outputs)
-            value = ClientMetric(1, metric, "", data.task).measure(outputs, targets)
+            metric = build_metric(self.metric, task)
+            value = ClientMetric(1, metric, "", task).measure(outputs, targets)
         except (TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
-            raise PflError(f"{KEY}.metric: not possible for {type(data).__name__}: {one_line(error)}") from error
+            raise PflError(f"{KEY}.metric: not possible for {data}: {one_line(error)}") from error
         if value.isnan():
-            raise PflError(f"{KEY}.metric: {type(metric).__name__} gives nan for {type(data).__name__}")
+            raise PflError(f"{KEY}.metric: {type(metric).__name__} gives nan for {data}")
         return self.name or metric_name(metric)
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -64,8 +67,8 @@ class ClientMetrics(pl.Callback):
         method = method_of(pl_module)
         data = federated(trainer)
         for tag in method.evaluator.scores:
-            metric = build_metric(self.metric, data.task.outputs)
-            metric = ClientMetric(data.eval_clients, metric, str(self.name), data.task)
+            metric = build_metric(self.metric, method.task)
+            metric = ClientMetric(data.eval_clients, metric, str(self.name), method.task)
             method.evaluator.others[f"{tag}/{self.name}"] = metric.to(method.device)
 
     on_test_epoch_start = on_validation_epoch_start

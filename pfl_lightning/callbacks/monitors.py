@@ -10,7 +10,7 @@ from pfl_lightning.callbacks.evaluation import callbacks_of, is_extra
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method, method_of
-from pfl_lightning.score_kind import ACCURACY, LOSS, ScoreKind, headline
+from pfl_lightning.score_kind import ACCURACY, LOSS, headline
 
 LOWER_IS_BETTER = {LOSS.name, ACCURACY.error_name, "std", "left_out"}
 
@@ -120,20 +120,15 @@ def check_monitor(key: str, monitor: str, method: Method, data: FederatedDataMod
         raise PflError(f"{key}: {monitor} would select on test data; use a name starting with val/")
     if split == "val" and split not in data.eval_splits:
         raise PflError(f"{key}: {monitor} needs validation samples; set data.val_fraction above 0")
-    first = headline("val", score_kind_of(data))
+    first = headline("val", method.task.score)
     if split == "val" and monitor != first and rest.partition("/")[0] not in method.eval_models:
-        allowed = ", ".join([first, *(mean_score(model, data) for model in method.eval_models)])
+        allowed = ", ".join([first, *(mean_score(model, method) for model in method.eval_models)])
         raise PflError(f"{key}: {monitor} is not logged; allowed: {allowed}")
 
 
-def score_kind_of(data: FederatedDataModule) -> ScoreKind:
-    """What clients are evaluated by on test and validation samples."""
-    return data.task.score
-
-
-def mean_score(model: str, data: FederatedDataModule) -> str:
+def mean_score(model: str, method: Method) -> str:
     """Name of a model's mean validation score."""
-    return f"val/{model}/{score_kind_of(data).name}/mean"
+    return f"val/{model}/{method.task.score.name}/mean"
 
 
 def early_stop(trainer: pl.Trainer) -> str:

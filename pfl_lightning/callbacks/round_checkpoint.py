@@ -112,7 +112,7 @@ class RoundCheckpoint(Checkpoint):
         method = method_of(pl_module)
         data = federated(trainer)
         check_monitor("checkpoint.monitor", self.monitor or "", method, data)
-        self.monitored = self.monitor or mean_score(method.eval_models[0], data)
+        self.monitored = self.monitor or mean_score(method.eval_models[0], method)
         self.best_score = -torch.inf
         self.best_round = 0
         if trainer.ckpt_path is not None:

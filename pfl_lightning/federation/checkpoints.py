@@ -16,7 +16,7 @@ from pfl_lightning.objects import import_object
 from pfl_lightning.tasks import Task
 
 Content = dict[str, Any]
-FORMAT = 1  # of the checkpoints that this version writes and reads
+FORMAT = 2  # of the checkpoints that this version writes and reads
 FILE = "file"  # entry with the path that a checkpoint was read from; it is not in the file
 # what wrong entries raise
 WRONG = (ArgumentError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)

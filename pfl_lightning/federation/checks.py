@@ -9,13 +9,13 @@ from torch.optim import Optimizer
 
 from pfl_lightning import models
 from pfl_lightning.bounds import NonNegativeFloat, Real
-from pfl_lightning.client import Engine
+from pfl_lightning.client import Engine, UsualLoss
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.models import Network
 from pfl_lightning.server import Aggregator, DPAggregator, Weighting
 from pfl_lightning.system import Asynchronous, Participation
-from pfl_lightning.tasks import Classification, Task, try_loss
+from pfl_lightning.tasks import Classification, Task, try_loss, try_task
 from pfl_lightning.tree import Params, Tree
 from pfl_lightning.uplink import Step
 
@@ -30,11 +30,14 @@ PREFIXES = {
 ServerOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 
-def check_network(network: Network, data: FederatedDataModule, has_body: bool, uploads: Collection[str]) -> None:
+def check_network(
+    network: Network, task: Task, data: FederatedDataModule, has_body: bool, uploads: Collection[str]
+) -> None:
     """Check that a network suits a data set.
 
     Args:
         network: The network.
+        task: What it learns.
         data: The data set.
         has_body: Whether the network has layers beside the head.
         uploads: What clients upload beside the shared model.
@@ -54,8 +57,8 @@ def check_network(network: Network, data: FederatedDataModule, has_body: bool, u
             f"model.network: a layer of the name {min(reserved)} is not possible, which methods give to what they keep "
             "beside the network; allowed: another name"
         )
-    if data.task.outputs == 2 and not isinstance(data.task, Classification) and _has_one_output(network, data):
-        raise PflError(f"model.network: {network.kind} has one output for {data.task.goal}; allowed: two, such as MLP")
+    if task.outputs == 2 and not isinstance(task, Classification) and _has_one_output(network, data):
+        raise PflError(f"model.network: {network.kind} has one output for {task.goal}; allowed: two, such as MLP")
     if data.new_clients and data.new_head_epochs and not has_body:
         raise PflError(
             f"data.new_head_epochs: {data.new_head_epochs} is not possible with {network.kind}, which has only one "
@@ -88,19 +91,23 @@ def checked_update(method: str, update: Any, cohort: int, kept: Tree) -> tuple[P
     raise PflError(f"{name} returns something else; allowed: {allowed}")
 
 
-def check_targets(task: Task, data: FederatedDataModule) -> None:
-    """Check that data have the targets of a task that was chosen for them.
+def check_task(method: Any, data: FederatedDataModule) -> None:
+    """Try a method's task and a loss of the user's own; check that data have the targets of a task chosen for them.
 
     Raises:
-        PflError: If they have others.
+        PflError: If they have others, or the task or the loss is none.
     """
-    try:
-        task.check(data.tables["train"].samples.targets)
-    except ValueError as error:
-        raise PflError(f"model.task: {type(task).__name__}: {one_line(error)}") from error
+    try_task(method.task)
+    if method.has_own_task:
+        try:
+            method.task.check(data.tables["train"].samples.targets)
+        except ValueError as error:
+            raise PflError(f"model.task: {type(method.task).__name__}: {one_line(error)}") from error
+    if not isinstance(method.engine.loss, UsualLoss):
+        _try_loss(method, data)
 
 
-def try_own_loss(method: Any, data: FederatedDataModule) -> None:
+def _try_loss(method: Any, data: FederatedDataModule) -> None:
     """Try a loss of the user's own on a few samples; see ``try_loss``.
 
     Raises:

@@ -25,7 +25,6 @@ from pfl_lightning.client import (
     Loss,
     Penalty,
     Phase,
-    UsualLoss,
     total,
 )
 from pfl_lightning.data import EvalBatch, FederatedDataModule, Round, federated
@@ -39,11 +38,10 @@ from pfl_lightning.federation.checks import (
     check_network,
     check_never_training,
     check_participation,
-    check_targets,
+    check_task,
     check_uplink,
     checked_update,
     server_read_refusal,
-    try_own_loss,
 )
 from pfl_lightning.federation.client_models import client_model
 from pfl_lightning.federation.client_states import ClientStates, ServerState, checked_rows
@@ -556,12 +554,10 @@ class Method(pl.LightningModule):
             self.build(*shape, data.seed, data.pretrained(), test_only, data.input_kind, weights)
         check_participation(data.participation, self, Method)
         check_never_training(data, self)
-        check_network(self.network, data, len(self.network.state_dict()) > len(self.parts["head"]), self.uploads)
+        has_body = len(self.network.state_dict()) > len(self.parts["head"])
+        check_network(self.network, self.task, data, has_body, self.uploads)
         self.schedule.factor(0)
-        if self.has_own_task:
-            check_targets(self.task, data)
-        if not isinstance(self.engine.loss, UsualLoss):
-            try_own_loss(self, data)
+        check_task(self, data)
 
     def build(
         self,
@@ -578,7 +574,7 @@ class Method(pl.LightningModule):
 
         Args:
             input_shape: Shape of one input.
-            task: What the targets of the data are; its losses are used unless the method has a task.
+            task: What the targets of the data are; the method's own task replaces it.
             num_clients: Number of clients.
             seed: Seed of the initial network.
             pretrained: The data set's pretrained tensors of the network, by name.
@@ -591,10 +587,10 @@ class Method(pl.LightningModule):
         """
         shape = tuple(map(int, input_shape))  # plain ints: range-checked types cannot be loaded with weights_only
         self.test_only = test_only
-        self.task = (self.task if self.has_own_task else task).sized(task.outputs)
+        self.task = (self.task if self.has_own_task else task).in_place_of(task)
         self.num_clients = int(num_clients)
         outputs = self.task.output_shape(shape)
-        self._start = partial(start_network, self.make_network, shape, task.outputs, output_shape=outputs)
+        self._start = partial(start_network, self.make_network, shape, self.task.outputs, output_shape=outputs)
         self.network = self._start(seed, pretrained, input_kind, self._extend)
         loss = None if type(self).sample_losses is Method.sample_losses else Loss(self.sample_losses)
         self.engine = Engine(self.network, self.backend, self.chunk_size, self.progress.add, self.task, loss)

@@ -29,10 +29,11 @@ class MetricFactory(Protocol):
         """Make the metric of one client."""
 
 
-def build_metric(factory: MetricFactory, outputs: int) -> Metric:
-    """The metric for data with this many classes or labels."""
+def build_metric(factory: MetricFactory, task: Task) -> Metric:
+    """The metric for a task, with as many classes or labels; the classes may be those of tokens."""
     parameters = inspect.signature(unwrap_partial(factory)).parameters
-    return factory(**{name: outputs for name in ("num_classes", "num_labels") if name in parameters})
+    numbers = {"num_classes": task.classes if task.classes > 1 else task.outputs, "num_labels": task.outputs}
+    return factory(**{name: number for name, number in numbers.items() if name in parameters})
 
 
 def metric_name(metric: Metric) -> str:

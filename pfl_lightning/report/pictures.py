@@ -54,8 +54,8 @@ def pictures_of(
 
     yield picture("accuracy_time", time_figure(curves, communication_times))
     yield picture("accuracy_rounds", cost_figure(curves, ROUNDS))
-    if COMMUNICATION.known(curves) and LINK.known(curves):
-        yield picture("accuracy_bits", cost_figure(curves, COMMUNICATION, LINK))
+    if COMMUNICATION.known(curves):
+        yield picture("accuracy_bits", cost_figure(curves, COMMUNICATION, *[LINK] * LINK.known(curves)))
     if TRAINING.known(curves):
         yield picture("accuracy_samples", cost_figure(curves, TRAINING))
     yield picture("errors_rounds", error_rounds_figure(curves))
@@ -102,13 +102,16 @@ def write_pictures(pictures: Iterator[Picture], formats: Sequence[Format], out: 
 
 SIGNS = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
 LATEX = str.maketrans({**SIGNS, **{sign: f"\\{sign}" for sign in "%_&#${}"}})
+LINK_WORDS = (
+    " (left), and the models over the link of one client (right), as the mean over the participants of a round, by the "
+    "formula of FedMac (64 bits a value, arXiv:2107.05330)"
+)
 CAPTIONS = {  # by the name of the figure
     "accuracy_time": "{score} against simulated time. A round takes as long as its slowest participant "
     "computes{alone}, plus {times} s of communication{panels}. {lines}",
     "accuracy_rounds": "{score} against communication rounds, whatever a round takes or sends. {lines}",
-    "accuracy_bits": "{score} against communication. Left: all that clients send and receive, as it is encoded. Right: "
-    "the models over the link of one client, as the mean over the participants of a round, by the formula of FedMac "
-    "(64 bits a value, arXiv:2107.05330). {lines}",
+    "accuracy_bits": "{score} against communication: all that clients send and receive, as it is encoded{link}. "
+    "{lines}",
     "accuracy_samples": "{score} against the samples of which all clients have taken gradients; a sample counts anew "
     "in each epoch. {lines}",
     "errors_rounds": "Test {error}{rows} of the clients{where}: mean (left) and 90th percentile (right) over the "
@@ -163,6 +166,7 @@ def caption_of(
         "losses": " and training loss" if has_training else "",
         "sums": "the sums that the server asks for" if count_sums(curves) else "communication rounds",
         "reference": reference_of(curves).label,
+        "link": LINK_WORDS if LINK.known(curves) else "",
     }
     return CAPTIONS[name].format(**words).rstrip()
 

@@ -13,11 +13,12 @@ from pfl_lightning.callbacks import MetricsTable
 from pfl_lightning.callbacks.board import EVALUATED, Board
 from pfl_lightning.callbacks.evaluation import rounds_kept_on_resume
 from pfl_lightning.callbacks.labels import label_of
-from pfl_lightning.callbacks.monitors import check_monitor, monitored, score_kind_of
+from pfl_lightning.callbacks.monitors import check_monitor, monitored
 from pfl_lightning.callbacks.round_csv import RoundCsv
 from pfl_lightning.callbacks.run_folder import continues
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
+from pfl_lightning.methods import Method
 from pfl_lightning.report.run_files import CLIENTS, CONFIG, LABEL, METRICS
 from pfl_lightning.runs.folders import LOCK, RunFolder, new_folder
 from pfl_lightning.runs.loggers import begin_runs, end_runs, make_loggers
@@ -125,7 +126,7 @@ class RunSetup(pl.Callback):
             if isinstance(logger, Board):
                 logger.show_config(config, trainer.global_step)
                 if is_new:
-                    logger.show_row(settings, results_of(self.parts.data))
+                    logger.show_row(settings, results_of(self.parts.method, self.parts.data))
 
     def check_folder(self, trainer: pl.Trainer) -> None:
         """Refuse to go on if someone has removed the folder of this run, which then has no lock.
@@ -168,7 +169,7 @@ def check_data(data: FederatedDataModule, resume: Resume | None) -> None:
         raise PflError(f"{held} holds different data on the machines of this run; allowed: the same")
 
 
-def results_of(data: FederatedDataModule) -> list[str]:
+def results_of(method: Method, data: FederatedDataModule) -> list[str]:
     """Names of the results of a run beside its settings: the headlines, test first, their round, and the time."""
     splits = [split for split in reversed(HEADLINED) if split in data.eval_splits]
-    return [*(headline(split, score_kind_of(data)) for split in splits), EVALUATED, "time/total"]
+    return [*(headline(split, method.task.score) for split in splits), EVALUATED, "time/total"]

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from math import floor
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -16,13 +17,14 @@ from pfl_lightning.tree import Tree, mix, select
 
 
 class Vote(Aggregator, ABC):
-    """Sees every client's model, and makes one of them, entry by entry.
+    """Sees every client's model, and makes one of them: entry by entry, unless ``of_whole_models``.
 
     Clients count the same, since a number of samples is a claim of the client; models that are not finite do not count.
     What travels beside the models, such as training losses, is averaged by the clients' weights.
     """
 
     needs = "rows"
+    of_whole_models: ClassVar[bool] = False  # whether ``combine`` must see all entries of the models at once
 
     def start(self, ids: Tensor, key: Key, limit: float | None = None, received: Tree | None = None) -> "Ballot":
         """Start a vote; see ``Aggregator.start``."""
@@ -35,7 +37,10 @@ class Vote(Aggregator, ABC):
 
     @abstractmethod
     def combine(self, rows: Tensor) -> Tensor:
-        """The value of each entry, ``[entries]``, given those of the clients, ``[clients, entries]``."""
+        """The value of each entry, ``[entries]``, given those of the clients, ``[clients, entries]``.
+
+        The entries are those of one tensor, or of all tensors of the model if ``of_whole_models``.
+        """
 
 
 class Median(Vote):
@@ -123,5 +128,22 @@ class Ballot(WeightedSum):
         finite = torch.stack([stack.isfinite().all(1) for stack in flat.values()]).all(0)
         if not finite.any():
             return {**others, **select(self.received, rows)}
-        voted = {name: self.vote.combine(stack[finite]).view(rows[name].shape[1:]) for name, stack in flat.items()}
-        return {**others, **voted}
+        counted = {name: stack[finite] for name, stack in flat.items()}
+        if self.vote.of_whole_models:
+            entries = self._combined(torch.cat([*counted.values()], 1)).split(
+                [stack.shape[1] for stack in flat.values()]
+            )
+        else:
+            entries = [self._combined(stack) for stack in counted.values()]
+        return {**others, **{name: row.view(rows[name].shape[1:]) for name, row in zip(flat, entries, strict=True)}}
+
+    def _combined(self, rows: Tensor) -> Tensor:
+        """What the rule makes of rows, checked."""
+        found = self.vote.combine(rows)
+        if not isinstance(found, Tensor) or found.shape != rows.shape[1:]:
+            kind = type(self.vote).__name__
+            shape = list(found.shape) if isinstance(found, Tensor) else f"a {type(found).__name__}"
+            raise PflError(
+                f"model.aggregator: {kind}.combine must return a value for each of {rows.shape[1]} entries, got {shape}"
+            )
+        return found

@@ -9,6 +9,7 @@ import re
 import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
+from inspect import isabstract
 from pathlib import Path
 
 from pfl_lightning import bounds
@@ -145,7 +146,9 @@ def _problem(key: str, texts: list[str]) -> str:
     if any(map(_NO_CLASS.search, texts)) and {*allowed} <= _BESIDE_CLASSES:
         return _wrong_class(key, value, allowed, _captured(_REASON, texts))
     if allowed and value:
-        return f"{key}: {value} is not possible; allowed: {', or '.join(allowed)}"
+        is_item = value in choices().get(key.rpartition(".")[2], {})
+        suggestion = f"; write --{key}+={value}" if is_item else ""
+        return f"{key}: {value} is not possible{suggestion}; allowed: {', or '.join(allowed)}"
     return f"{key}: {' '.join(texts)}"
 
 
@@ -165,6 +168,8 @@ def _wrong_class(key: str, value: str, allowed: list[str], reason: str) -> str:
         lists.append(_NETWORKS)
     if not value:
         return f"{key}: a class is missing, which comes first; allowed: {', or '.join(lists)}"
+    if isabstract(kind := import_object(value)):
+        return f"{key}: {value} lacks {', '.join(sorted(kind.__abstractmethods__))}, which its base leaves to it"
     file = f"methods/{value.lower()}"
     if option == "model" and file in configs() and value.lower() not in map(str.lower, names):
         suggestion = f"; write --config {file}"  # no class, but settings of one, such as FedAdam

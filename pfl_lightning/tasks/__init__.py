@@ -6,7 +6,7 @@ from pfl_lightning.tasks.next_token import NO_TARGET, NextToken
 from pfl_lightning.tasks.own_loss import LossFunction, OwnLoss, try_loss
 from pfl_lightning.tasks.regression import Regression
 from pfl_lightning.tasks.segmentation import IGNORED, Segmentation
-from pfl_lightning.tasks.task import AMOUNT, Task, check_values
+from pfl_lightning.tasks.task import AMOUNT, Sums, Task, check_values, try_task
 
 __all__ = [
     "AMOUNT",
@@ -19,9 +19,11 @@ __all__ = [
     "OwnLoss",
     "Regression",
     "Segmentation",
+    "Sums",
     "Task",
     "as_outputs",
     "check_values",
     "log_probabilities",
     "try_loss",
+    "try_task",
 ]

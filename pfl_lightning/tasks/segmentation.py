@@ -16,7 +16,7 @@ class Segmentation(Task):
     any has loss 0 and does not count in its mini-batch. Clients are scored by their mean IoU (intersection over union,
     the Jaccard index) over the classes in their masks, where the pixels of all samples of a client count together:
 
-        IoU of k = pixels of k predicted as k / (pixels of k + pixels predicted as k - pixels of k predicted as k)
+        IoU of k = right / (pixels of k + pixels predicted as k - right),  right = pixels of k predicted as k
 
     Args:
         loss: See ``Task``.

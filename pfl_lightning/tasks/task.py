@@ -6,6 +6,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor, nn
 
+from pfl_lightning.errors import PflError
 from pfl_lightning.objects import constructor_arguments
 from pfl_lightning.score_kind import ScoreKind
 from pfl_lightning.tasks.own_loss import OwnLoss, loss_of_samples
@@ -44,6 +45,10 @@ class Task(nn.Module, ABC):
         task = copy(self)
         task.outputs = int(outputs)
         return task
+
+    def in_place_of(self, task: "Task") -> Self:
+        """The same task for data that have another one; by default with as many outputs."""
+        return self.sized(task.outputs)
 
     @property
     def classes(self) -> int:
@@ -144,6 +149,30 @@ class Task(nn.Module, ABC):
             takes_classes: Whether the metric has an option for the number of classes.
         """
         return outputs
+
+
+def try_task(task: Task) -> None:
+    """Try a task on its own examples before training.
+
+    Raises:
+        PflError: If its losses or statistics are not those of samples, or its scores lack that of clients.
+    """
+    kind = type(task).__name__
+    outputs, targets = task.examples()
+    losses = task.usual_losses(outputs, targets)
+    statistics = task.statistics(outputs, targets)
+    rows = f"a row for each of {len(targets)} samples, got the shape"
+    if losses.shape != targets.shape[:1]:
+        raise PflError(f"model.task: {kind}.usual_losses must return {rows} {[*losses.shape]}")
+    for name, values in statistics.items():
+        if values.shape[:1] != targets.shape[:1]:
+            raise PflError(f"model.task: {kind}.statistics must return {rows} {[*values.shape]} as {name}")
+    amounts = task.amounts(targets)
+    of_samples = {"loss": losses, **statistics, **({} if amounts is None else {AMOUNT: amounts})}
+    sums = {name: values.sum(0, keepdim=True) for name, values in of_samples.items()}
+    scores = task.scores(sums, torch.tensor([len(targets)]))
+    if task.score.name not in scores:
+        raise PflError(f"model.task: {kind}.scores must have {task.score.name}, got {', '.join(scores) or 'none'}")
 
 
 def check_values(values: Tensor, valid: Tensor, name: str, requirement: str) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from pfl_lightning.bounds import ROUNDING, ClosedUnitInterval, PositiveFloat
 from pfl_lightning.seeding import random_bits
 from pfl_lightning.tree import Tree, select, wide
-from pfl_lightning.uplink.steps import Senders, Step
+from pfl_lightning.uplink.steps import Senders, Step, alike
 
 
 class Attack(Step):
@@ -34,7 +34,7 @@ class Attack(Step):
         attacks = attackers(int(senders.key[0]), senders.num_clients, float(self.share)).to(senders.ids.device)
         attacks = attacks[senders.ids]
         parameters = select(rows, senders.parameters)
-        forged = self.forged(parameters, senders)
+        forged = alike(parameters, self.forged(parameters, senders), type(self).__name__)
         return {**rows, **{name: forged[name].where(wide(attacks, stack), stack) for name, stack in parameters.items()}}
 
 

@@ -63,17 +63,25 @@ def pass_on(steps: Sequence[Step], rows: Tree, senders: Senders) -> Tree:
         PflError: If a step returns tensors of other names or shapes.
     """
     for step in steps:
-        shapes = {name: stack.shape for name, stack in rows.items()}
-        rows = step(rows, senders)
-        found = {name: stack.shape for name, stack in rows.items()}
-        if found != shapes:
-            name = min(name for name, _ in shapes.items() ^ found.items())
-            before, after = ([*tree[name]] if name in tree else "nothing" for tree in (shapes, found))
-            raise PflError(
-                f"model.uplink: {type(step).__name__} must return tensors of the same names and shapes, got {after} "
-                f"as {name}, which was {before}"
-            )
+        rows = alike(rows, step(rows, senders), type(step).__name__)
     return rows
+
+
+def alike(rows: Tree, after: Tree, step: str) -> Tree:
+    """The tensors of some models after a step of this name, of the same names and shapes as before.
+
+    Raises:
+        PflError: If they have others.
+    """
+    shapes, found = ({name: stack.shape for name, stack in tree.items()} for tree in (rows, after))
+    if found != shapes:
+        name = min(name for name, _ in shapes.items() ^ found.items())
+        was, is_now = ([*tree[name]] if name in tree else "nothing" for tree in (shapes, found))
+        raise PflError(
+            f"model.uplink: {step} must return tensors of the same names and shapes, got {is_now} as {name}, which was "
+            f"{was}"
+        )
+    return after
 
 
 @dataclass(frozen=True)

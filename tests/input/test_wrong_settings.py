@@ -33,6 +33,16 @@ F1 = "torchmetrics.classification.MulticlassF1Score"
         ("--model.epochs=5", 2, "model.epochs: FedAvg has no such option; did you mean local.epochs?"),
         ("--model.network.hiden=[8]", 2, "model.network.hiden: MLP has no such option; did you mean hidden?"),
         ("--trainer.max_step=3", 2, "--trainer.max_step: no such option; did you mean --trainer.max_steps?"),
+        (
+            "--model.uplink=SignFlip",
+            2,
+            "model.uplink: SignFlip is not possible; write --model.uplink+=SignFlip; allowed: ",
+        ),
+        (
+            "--model.aggregator=pfl_lightning.server.Vote",
+            2,
+            "model.aggregator: pfl_lightning.server.Vote lacks combine, ",
+        ),
         ("--modell=FedRep", 2, "--modell: no such option; did you mean --model?"),
         ("--model=FedRpe", 2, "model: FedRpe is not possible; did you mean FedRep?; allowed: "),
         ("--model=FedAdam", 2, "model: FedAdam is not possible; write --config methods/fedadam; allowed: "),

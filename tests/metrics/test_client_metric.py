@@ -30,7 +30,7 @@ def draws(classes, samples=40, seed=0):
 
 def measured(make, outputs, targets, classes):
     task = (Regression if targets.is_floating_point() else Classification)().sized(classes)
-    return float(ClientMetric(1, build_metric(make, classes), "one", task).measure(outputs, targets))
+    return float(ClientMetric(1, build_metric(make, task), "one", task).measure(outputs, targets))
 
 
 def test_the_area_under_the_curve_is_that_of_scikit_learn():

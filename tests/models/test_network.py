@@ -20,6 +20,7 @@ from pfl_lightning.models import (
     TweetLSTM,
     WideResNet,
 )
+from pfl_lightning.models.network import two_inputs
 
 COLOUR, GREY = (3, 32, 32), (1, 28, 28)
 CIFAR100 = {"channels": (64, 128), "hidden": (256, 128), "dropout": 0.6}
@@ -166,3 +167,8 @@ def test_a_kind_of_layers_has_its_subclasses():
     network = Network({"attention": nn.MultiheadAttention(8, 2), "fc": nn.Linear(8, 4)})
     linear = {f"{path}.{name}" for path in ("attention.out_proj", "fc") for name in ("weight", "bias")}
     assert network.parts(1)["Linear"] == linear
+
+
+def test_tokens_to_try_a_network_with_are_no_padding_even_of_two():
+    assert two_inputs((3, 2), "tokens").tolist() == [[1, 1, 1]] * 2
+    assert int(two_inputs((500, 4), "tokens").min()) == 1

@@ -8,7 +8,7 @@ from fakes.methods import distance
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import IFCA, DeltaFL, FedAvg, FedRep
-from pfl_lightning.server import Aggregator, Median, TrimmedMean
+from pfl_lightning.server import Aggregator, Median, TrimmedMean, Vote
 from pfl_lightning.system import Asynchronous, Participation
 
 RULES = [Median, TrimmedMean]
@@ -91,6 +91,38 @@ def test_without_cuts_a_trimmed_mean_is_the_mean_and_chunks_change_nothing(rule,
     assert distance(plain, train(FedAvg, 2, weighting="uniform", aggregator=TrimmedMean(0.0))) < 1e-12
     whole, chunks = (train(FedRep, 2, aggregator=rule(), chunk_size=size) for size in (None, 2))
     assert distance(whole, chunks) < 1e-12
+
+
+class Nearest(Vote):
+    """The model with the smallest sum of distances to the others."""
+
+    of_whole_models = True
+
+    def combine(self, rows):
+        return rows[torch.cdist(rows, rows).sum(1).argmin()]
+
+
+class Longer(Vote):
+    """Returns too many values."""
+
+    def combine(self, rows):
+        return rows[0].repeat(2)
+
+
+def test_a_rule_about_distances_sees_whole_models():
+    a, b = torch.tensor([[0.0], [0.1], [9.0]]), torch.tensor([[9.0, 9.0], [0.0, 1.0], [0.0, 0.0]])
+    ballot = Nearest().start(torch.arange(3), (1,), received={"a": torch.zeros(1), "b": torch.zeros(2)})
+    ballot.add(torch.arange(3), ballot.encode(torch.arange(3), torch.full((3,), 1 / 3), {"a": a, "b": b}))
+    ballot.join(some_lack=False)
+    found = ballot.result()
+    assert (found["a"].tolist(), found["b"].tolist()) == (a[1].tolist(), b[1].tolist()), "those of one client"
+
+
+def test_a_rule_that_returns_another_shape_is_one_line():
+    with pytest.raises(
+        PflError, match=r"^model.aggregator: Longer.combine must return .* each of 2 entries, got \[4\]$"
+    ):
+        voted(Longer(), ROWS)
 
 
 @every_rule
