@@ -14,9 +14,10 @@ class Segmentation(Task):
 
     The usual loss of a sample is the mean softmax cross-entropy of its pixels that are not ignored; a sample without
     any has loss 0 and does not count in its mini-batch. Clients are scored by their mean IoU (intersection over union,
-    the Jaccard index) over the classes in their masks, where the pixels of all samples of a client count together:
+    the Jaccard index) over the classes in their masks, where the pixels of all samples of a client count together, and
+    ``right`` are the pixels of class k that are predicted as k:
 
-        IoU of k = right / (pixels of k + pixels predicted as k - right),  right = pixels of k predicted as k
+        IoU of k = right / (pixels of k + pixels predicted as k - right)
 
     Args:
         loss: See ``Task``.
