@@ -14,6 +14,10 @@ class PflError(Exception):
     """An error that the user can fix; the message names the option, its value and what is allowed."""
 
 
+class MachineError(PflError):
+    """What a full disk or another process stands in the way of: the same command can succeed later, with code 75."""
+
+
 class SettingsError(PflError):
     """Settings that are wrong whatever the data; the command line then ends with code 2."""
 

@@ -1,10 +1,12 @@
 """Files that are complete on disk, or seen not to be."""
 
 import os
+import platform
 import shutil
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from glob import escape
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,13 +26,43 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
     make_folder(path.parent)
     path.unlink(missing_ok=True)
     try:
-        with path.open("xb") as file:
+        with naming(path), path.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-    except BaseException as error:
+    except BaseException:
         path.unlink(missing_ok=True)
-        for cause in (error, error.__context__):  # torch.save hides what the system refused
+        raise
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for writing that takes its name, on disk, when the block ends; before that, it is what it was.
+
+    Args:
+        path: The file. Missing folders are made.
+
+    Raises:
+        OSError: If it cannot be written; it names the file.
+    """
+    temporary = _temporary(path)
+    with naming(path):
+        with new_file(temporary) as file:
+            yield file
+        replace(temporary, path)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name the file in what the system refuses within this block; a write that fails does not say where.
+
+    Raises:
+        OSError: In the place of another one, also of one that ``torch.save`` hides.
+    """
+    try:
+        yield
+    except Exception as error:
+        for cause in (error, error.__context__):
             if isinstance(cause, OSError):
                 raise OSError(cause.errno, cause.strerror, str(path)) from error
         raise
@@ -56,10 +88,8 @@ def replace(source: Path, target: Path) -> None:
 
 def write_text(text: str, path: Path) -> None:
     """Write a whole text file, on disk when this returns; before that, the file is what it was."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with new_file(temporary) as file:
+    with whole_file(path) as file:
         file.write(text.encode())
-    replace(temporary, path)
 
 
 def make_folder(folder: Path) -> None:
@@ -83,6 +113,25 @@ def is_intact(path: Path) -> bool:
             return plain and records.testzip() is None
     except Exception:  # whatever a damaged file makes zipfile raise
         return False
+
+
+def _temporary(path: Path) -> Path:
+    """A name beside a file that only this process uses; those of killed processes of this machine are removed."""
+    start = f".{path.name}.{platform.node()}."
+    for left in path.parent.glob(f"{escape(start)}*.tmp"):
+        if not _is_alive(left.name.removeprefix(start).removesuffix(".tmp")):
+            left.unlink(missing_ok=True)
+    return path.with_name(f"{start}{os.getpid()}.tmp")
+
+
+def _is_alive(process: str) -> bool:
+    try:
+        os.kill(int(process), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:  # of another user
+        return True
+    return True
 
 
 def _sync(folder: Path) -> None:

@@ -19,7 +19,7 @@ from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.callbacks.monitors import check_monitor, higher_is_better, mean_score
 from pfl_lightning.callbacks.run_folder import CHECKPOINTS, folder_of
 from pfl_lightning.data import federated
-from pfl_lightning.errors import PflError
+from pfl_lightning.errors import MachineError, PflError
 from pfl_lightning.federation.checkpoints import DamagedError, read_checkpoint, refusing
 from pfl_lightning.files import copy, is_intact, replace, save
 from pfl_lightning.methods import method_of
@@ -263,7 +263,7 @@ def saving_errors() -> Iterator[None]:
         yield
     except OSError as error:
         problem = f"cannot write '{error.filename}' ({error.strerror})"
-        raise PflError(f"checkpoint: {problem}; the checkpoints before it are unchanged") from error
+        raise MachineError(f"checkpoint: {problem}; the checkpoints before it are unchanged") from error
 
 
 def _is_trial(trainer: pl.Trainer) -> bool:

@@ -7,22 +7,53 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
 from threading import Lock
-from time import monotonic
-from typing import Any
+from time import monotonic, sleep
+from typing import Any, BinaryIO
+
+from filelock import lock_descriptor
 
 from pfl_lightning.cli.console import show
 from pfl_lightning.cli.planning import PlannedRun, parse
 from pfl_lightning.errors import PflError
 from pfl_lightning.runs.resume import Resume, has_stopped
+from pfl_lightning.settings.messages import TRACEBACK_HINT
 
 # with the file of its stderr next; a job that calls a function of this package would import torch only to wait
-COMMAND = ["sh", "-c", 'exec "$@" > /dev/null 2> "$0"']
+JOB = ["sh", "-c", 'exec "$@" > /dev/null 2> "$0"']
+# its stdin ends without a line if the sweep is killed: then the run is asked to save and stop
+WATCHED = ["sh", "-c", 'exec 3<&0; { read -r _ <&3 || kill -TERM $$; } 2>&- & exec "$@" 3<&- < /dev/null', "sh"]
+STDERR = "stderr.txt"
+ERROR = "pfl: error: "
+FAILED, WRONG_COMMAND = 1, 2  # exit codes, see ``running.run``
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+POLL_SECONDS = 0.2
+
+
+class Run(subprocess.Popen[bytes]):
+    """A command that gets SIGTERM if this process ends before it.
+
+    Args:
+        command: The command.
+        stderr: The file of its stderr.
+    """
+
+    def __init__(self, command: Sequence[str], stderr: BinaryIO) -> None:
+        words = [*WATCHED, *command]
+        null = subprocess.DEVNULL
+        super().__init__(words, stdin=subprocess.PIPE, stdout=null, stderr=stderr, start_new_session=True)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the exit code, and end the watch."""
+        code = super().wait(timeout)
+        with suppress(BrokenPipeError):
+            self.communicate(b"\n")
+        return code
 
 
 class Job:
@@ -60,27 +91,29 @@ class Sweep:
         waiting: Number of runs that are still to start, where it is known.
         seconds: What each run took that was made here from its first round.
         folders: Which folders of runs are in use.
+        refused: Folders of runs that failed by their settings: these were refused, or the run diverged.
     """
 
     def __init__(self, jobs: int, executor: Any = None) -> None:
         self.jobs = jobs
         self.executor = executor
-        self.processes: list[subprocess.Popen[bytes] | Job] = []
+        self.processes: list[Run | Job] = []
         self.signal = 0
         self.waiting = 0
         self.seconds: list[float] = []
         self.folders: dict[Path, Lock] = defaultdict(Lock)
+        self.refused: set[Path] = set()
 
     def pass_on(self, number: int, *_: Any) -> None:
         """Let the processes save and stop; a second signal stops them at once."""
         self.signal = number
         for process in self.processes:
-            process.send_signal(number)
+            process.send_signal(signal.SIGTERM if number == signal.SIGHUP else number)  # with which a run saves
 
     @contextmanager
     def forwarding(self) -> Iterator[None]:
         """Pass on the signals that ask to stop."""
-        before = {number: signal.signal(number, self.pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, self.pass_on) for number in STOPPING}
         try:
             yield
         finally:
@@ -99,15 +132,40 @@ class Sweep:
                 return None
             self.waiting -= 1
             try:
-                folder = self.complete(run)
+                with self.claimed(run) as stderr:
+                    folder = self.complete(run, stderr)
             except (PflError, OSError) as error:
                 show(f"{run.name}: {'stopped' if self.signal else f'failed: {error}'}")
                 return None
             show(f"{run.name}: finished{self.time_left()}")
             return folder
 
-    def complete(self, run: PlannedRun) -> Path | None:
+    @contextmanager
+    def claimed(self, run: PlannedRun) -> Iterator[BinaryIO]:
+        """The file of a run's stderr, locked against other sweeps.
+
+        The run inherits the lock. So if this process is killed, another sweep waits until the run has ended.
+
+        Raises:
+            PflError: If a signal ends the wait.
+        """
+        run.folder.mkdir(parents=True, exist_ok=True)
+        with (run.folder / STDERR).open("ab") as stderr:
+            with suppress(OSError):  # a file system without locks
+                if not lock_descriptor(stderr.fileno(), blocking=False):
+                    show(f"{run.name}: waits for another sweep in '{run.folder}'")
+                    while not self.signal and not lock_descriptor(stderr.fileno(), blocking=False):
+                        sleep(POLL_SECONDS)
+            if self.signal:
+                raise PflError("stopped")
+            yield stderr
+
+    def complete(self, run: PlannedRun, stderr: BinaryIO) -> Path | None:
         """Start or resume a run unless it is finished, and return its folder.
+
+        Args:
+            run: The run.
+            stderr: The file of its stderr.
 
         Raises:
             PflError: If it does not do its rounds.
@@ -119,7 +177,7 @@ class Sweep:
             return resume.folder
         show(f"{run.name}: starts round {rounds_done(resume) + 1} of {rounds}")
         began = monotonic()
-        self.fit(run, [f"--ckpt_path={resume.folder}"] if resume else [])
+        self.fit(run, [f"--ckpt_path={resume.folder}"] if resume else [], stderr)
         if not resume:
             self.seconds.append(monotonic() - began)
         resume = run.resume()
@@ -134,20 +192,32 @@ class Sweep:
         seconds = mean(self.seconds) * self.waiting / self.jobs
         return f"; {self.waiting} to start, which take about {timedelta(seconds=round(seconds))}"
 
-    def fit(self, run: PlannedRun, args: list[str]) -> None:
+    def fit(self, run: PlannedRun, args: list[str], stderr: BinaryIO) -> None:
         """Run ``pfl fit`` in a process; if it fails, raise a PflError with its last line on stderr, or its signal."""
-        run.folder.mkdir(parents=True, exist_ok=True)
-        stderr = run.folder / "stderr.txt"
-        command = [*COMMAND, str(stderr), sys.executable, "-m", "pfl_lightning", "fit", *run.args, *args]
-        process = Job(self.executor, command) if self.executor else subprocess.Popen(command, start_new_session=True)
+        stderr.truncate(0)
+        command = [sys.executable, "-m", "pfl_lightning", "fit", *run.args, *args]
+        path = Path(stderr.name)
+        process = Job(self.executor, [*JOB, str(path), *command]) if self.executor else Run(command, stderr)
         self.processes.append(process)
         if self.signal:  # it came while the process started
             process.send_signal(self.signal)
         if code := process.wait():
             if code < 0:  # such as SIGKILL, if memory is short; the last line may be any
                 raise PflError(f"killed by {signal.Signals(-code).name}")
-            text = stderr.read_text(errors="replace").strip() or f"exit code {code}"
-            raise PflError(text.splitlines()[-1].removeprefix("pfl: error: "))
+            lines = path.read_text(errors="replace").strip().splitlines() or [f"exit code {code}, see '{path}'"]
+            if is_refusal(code, lines[-1]):
+                self.refused.add(run.folder)
+            raise PflError(lines[-1].removeprefix(ERROR))
+
+
+def is_refusal(code: int, line: str) -> bool:
+    """Whether a run failed by its settings, and would fail again: they were refused, or it diverged.
+
+    Args:
+        code: Its exit code.
+        line: Its last line on stderr; those about bugs and about what the system refused have a hint at their end.
+    """
+    return code == WRONG_COMMAND or (code == FAILED and line.startswith(ERROR) and not line.endswith(TRACEBACK_HINT))
 
 
 def executor_of(words: Sequence[str], folder: Path) -> Any:

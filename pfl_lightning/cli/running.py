@@ -1,12 +1,13 @@
 """Runs a command, and ends the process as a command line should: errors are lines, and codes say what happened."""
 
+import os
 import signal
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from pfl_lightning.cli.console import debugging, say, say_once, silence_lightning
-from pfl_lightning.errors import PflError, SettingsError, cause_of, is_out_of_memory, one_line
+from pfl_lightning.errors import MachineError, PflError, SettingsError, cause_of, is_out_of_memory, one_line
 from pfl_lightning.settings.messages import TRACEBACK_HINT, blame, explain
 from pfl_lightning.settings.parser import strict_parsing
 
@@ -22,7 +23,8 @@ def run(command: Callable[[list[str]], Any], words: list[str]) -> None:
         words: The words after its name.
 
     Raises:
-        SystemExit: With code 2 for a wrong command line, 1 for errors found later, 130, 138 or 143 after a signal.
+        SystemExit: With code 2 for a wrong command line, 1 for errors found later, 75 for those of the machine, such as
+            a full disk, and 129, 130, 138 or 143 after a signal.
     """
     silence_lightning()
     sys.path.insert(0, "")  # a method of the user's own lies in the working folder
@@ -39,7 +41,7 @@ def run(command: Callable[[list[str]], Any], words: list[str]) -> None:
         if not is_expected(error):
             raise
         say(f"{_rank_prefix()}{reason(error)}")
-        raise SystemExit(1) from None
+        raise SystemExit(os.EX_TEMPFAIL if isinstance(cause_of(error), MachineError) else 1) from None
 
 
 def is_expected(error: Exception) -> bool:

@@ -2,14 +2,16 @@
 
 A trial is the runs of some settings with every seed. Its score is the mean over the seeds of the score by which
 ``best.ckpt`` is chosen: the best evaluation of a run on validation samples, larger is better. A trial with a run that
-fails, such as one that diverges, is pruned: it counts as worse than all others. If none of the first runs even begins,
-as without its data, the search ends, and can be started again.
+diverges or is refused is pruned: it counts as worse than all others. If a run fails by anything else, such as a full
+disk, or none of the first runs even begins, as without its data, the search ends; the same command makes these trials
+again.
 
 What a trial tries is a function of the first seed, its number and the finished trials before it, so that a search that
 was stopped goes on as if it had not been. Of choices alone each combination is tried once, in an order of the seed's.
 """
 
 import math
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -31,6 +33,7 @@ from pfl_lightning.cli.console import show
 from pfl_lightning.cli.execution import Sweep
 from pfl_lightning.cli.planning import KEEP, Plan, PlannedRun, combinations, has_begun, parse
 from pfl_lightning.errors import PflError
+from pfl_lightning.runs.folders import RunFolder
 from pfl_lightning.seeding import numpy_generator, seed_of
 from pfl_lightning.settings.values import changes, flat
 
@@ -55,6 +58,7 @@ class Search:
         self.method = method
         self.space = space
         self.folder = plan.out / "search" / Path(method).stem
+        self.journal = self.folder / "study.log"
         self.combinations = combinations({key: getattr(tried, "choices", ()) for key, tried in space.items()})
         numpy_generator(plan.seeds[0], "combinations").shuffle(self.combinations)
         self.common = self.settings({})
@@ -83,8 +87,7 @@ class Search:
             PflError: If another search is there, whose table would be lost.
         """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        storage = JournalStorage(JournalFileBackend(str(self.folder / "study.log")))
+        storage = JournalStorage(JournalFileBackend(str(self.journal)))
         study = optuna.create_study(
             storage=storage, study_name=self.folder.name, direction="maximize", load_if_exists=True
         )
@@ -106,7 +109,24 @@ class Search:
         Returns:
             Whether all trials were made, and one of them has a score.
         """
-        trials = min(trials, len(self.combinations) or trials)
+        files.make_folder(self.folder)
+        with RunFolder(self.folder), files.naming(self.journal):
+            self.recover()
+            return self.make(min(trials, len(self.combinations) or trials), at_once, sweep)
+
+    def recover(self) -> None:
+        """Put right what a search has left that was killed or found no room: a lock, half a line, open trials."""
+        self.journal.with_name(f"{self.journal.name}.lock").unlink(missing_ok=True)
+        if self.journal.exists():
+            whole_lines = self.journal.read_bytes().rfind(b"\n") + 1
+            os.truncate(self.journal, whole_lines)
+        while self.trials(TrialState.WAITING):
+            self.study.ask()
+        for trial in self.trials(TrialState.RUNNING):
+            self.study.tell(trial.number, state=TrialState.FAIL)
+
+    def make(self, trials: int, at_once: int, sweep: Sweep) -> bool:
+        """Make the trials that are missing; see ``run``."""
         done = len(self.trials(TrialState.COMPLETE, TrialState.PRUNED))
         if done >= trials:
             self.write()
@@ -119,7 +139,8 @@ class Search:
                 for run in self.plan.runs(self.method, self.values(trial))
             ]
             folders = sweep.execute_all(runs)
-            can_continue = not sweep.signal and (done > 0 or any(has_begun(run.folder) for run in runs))
+            have_ended = all(folder or run.folder in sweep.refused for run, folder in zip(runs, folders, strict=True))
+            can_continue = not sweep.signal and have_ended and (done > 0 or any(has_begun(run.folder) for run in runs))
             seeds = len(self.plan.seeds)
             for first, trial in zip(range(0, len(runs), seeds), batch, strict=True):
                 if can_continue and all(folders[first : first + seeds]):
@@ -166,6 +187,8 @@ class Search:
             files.write_text(yaml.safe_dump(self.settings(self.values(best)), sort_keys=False), path)
             command = shlex.join(["pfl", "fit", "--config", str(path)])
             show(f"Best so far: trial {best.number} of {self.folder / 'trials.csv'}: {command}")
+        else:
+            show(f"No trial of {self.folder / 'trials.csv'} has a score")
 
 
 def space_of(varied: Mapping[str, Sequence[str]]) -> Space:

@@ -1,5 +1,6 @@
 """Export of a trained network for use elsewhere."""
 
+from io import BytesIO
 from pathlib import Path
 
 import torch
@@ -40,16 +41,13 @@ def export(network: nn.Module, example: Tensor, path: Path) -> None:
         OSError: If the file cannot be written.
     """
     check_file(path)
-    with files.new_file(path):  # fails early if it cannot be written
-        pass
-    try:
+    with files.whole_file(path) as file:  # fails early if it cannot be written
         if path.suffix == TENSORS:
-            torch.save(network.state_dict(), path)
+            torch.save(network.state_dict(), file)
         else:
-            torch.export.save(_program(network, example), path)
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
+            program = BytesIO()  # torch aborts the process if it cannot write to a file
+            torch.export.save(_program(network, example), program)
+            file.write(program.getbuffer())
 
 
 def _program(network: nn.Module, example: Tensor) -> torch.export.ExportedProgram:

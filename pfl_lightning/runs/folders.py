@@ -9,9 +9,10 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from pfl_lightning.callbacks.run_folder import CHECKPOINTS
-from pfl_lightning.errors import PflError
+from pfl_lightning.errors import MachineError
 
 LOCK = ".lock"
+ONE_MORE_TRY = 0.1  # s: where there is no flock, the first try can be spent on removing what a killed process has left
 
 
 class RunFolder:
@@ -33,19 +34,21 @@ class RunFolder:
         """Lock the folder.
 
         Raises:
-            PflError: If another process uses it, or it cannot be written.
+            MachineError: If another process uses it, or it cannot be written.
         """
         file = self.path / LOCK
         try:
-            self.lock.acquire(timeout=0)
-            file.write_text(str(os.getpid()))
+            self.lock.acquire(timeout=ONE_MORE_TRY)
+            if _holder(file) != str(os.getpid()):
+                file.write_text(str(os.getpid()))
         except Timeout:
-            process = f"process {file.read_text()}".strip()
-            raise PflError(f"'{self.path}' is in use by {process}; allowed: one process at a time") from None
+            process = f"process {_holder(file)}".strip()
+            raise MachineError(f"'{self.path}' is in use by {process}; allowed: one process at a time") from None
         except OSError as error:
-            raise PflError(
-                f"'{self.path}' cannot be written: {error.strerror}; allowed: a run folder that can"
-            ) from None
+            if self.lock.is_locked:
+                self.__exit__()
+            problem = f"'{self.path}' cannot be written: {error.strerror}"
+            raise MachineError(f"{problem}; allowed: a run folder that can") from None
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -67,7 +70,7 @@ def new_folder(parent: Path) -> RunFolder:
         parent: Where the runs of this method and data set are.
 
     Raises:
-        PflError: If it cannot be made.
+        MachineError: If it cannot be made.
     """
     number = 1 + max((version for version, _ in versions(parent)), default=-1)
     while True:
@@ -78,7 +81,9 @@ def new_folder(parent: Path) -> RunFolder:
         except OSError as error:
             if not path.exists():
                 what = f"'{path}' cannot be made: {error.strerror}"
-                raise PflError(f"trainer.default_root_dir: {what}; allowed: a folder that can be written") from None
+                raise MachineError(
+                    f"trainer.default_root_dir: {what}; allowed: a folder that can be written"
+                ) from None
             number += 1  # another run started at the same moment
         else:
             return RunFolder(path, made)
@@ -88,3 +93,8 @@ def versions(parent: Path) -> list[tuple[int, Path]]:
     """The runs in a folder, oldest first, with their numbers."""
     named = [(folder.name.removeprefix("version_"), folder) for folder in parent.glob("version_*")]
     return sorted((int(number), folder) for number, folder in named if number.isdecimal())
+
+
+def _holder(lock: Path) -> str:
+    """The process in a file of a lock; where there is no flock, filelock has written it, with more about it below."""
+    return lock.read_text().partition("\n")[0]

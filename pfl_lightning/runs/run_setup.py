@@ -1,5 +1,6 @@
 """What a run does first, when its processes are together: it checks what it is made of, and makes its folder."""
 
+import errno
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,7 +18,7 @@ from pfl_lightning.callbacks.monitors import check_monitor, monitored
 from pfl_lightning.callbacks.round_csv import RoundCsv
 from pfl_lightning.callbacks.run_folder import continues
 from pfl_lightning.data import FederatedDataModule
-from pfl_lightning.errors import PflError
+from pfl_lightning.errors import MachineError, PflError, cause_of, causes
 from pfl_lightning.methods import Method
 from pfl_lightning.report.run_files import CLIENTS, CONFIG, LABEL, METRICS
 from pfl_lightning.runs.folders import LOCK, RunFolder, new_folder
@@ -27,6 +28,7 @@ from pfl_lightning.runs.run_settings import RunParts
 from pfl_lightning.score_kind import HEADLINED, headline
 
 Command = Literal["fit", "validate", "test"]
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class RunSetup(pl.Callback):
@@ -132,10 +134,22 @@ class RunSetup(pl.Callback):
         """Refuse to go on if someone has removed the folder of this run, which then has no lock.
 
         Raises:
-            PflError: If it is gone.
+            MachineError: If it is gone.
         """
         if self.run_folder and trainer.is_global_zero and not (self.run_folder / LOCK).exists():
-            raise PflError(f"'{self.run_folder}' was removed while this run wrote to it; start the run again")
+            raise MachineError(f"'{self.run_folder}' was removed while this run wrote to it; start the run again")
+
+    def check_room(self, error: Exception) -> None:
+        """Say where there was no room: neither TensorBoard nor a table says which file it could not write.
+
+        Raises:
+            MachineError: If that is why the run has ended.
+        """
+        full = next((e for e in causes(error) if isinstance(e, OSError) and e.errno in NO_ROOM), None)
+        if full and self.run_folder and not cause_of(error):
+            place = full.filename or self.run_folder
+            problem = f"'{place}' cannot be written ({full.strerror})"
+            raise MachineError(f"{problem}; make room, and continue with --ckpt_path last") from error
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Stop if the folder is gone: checkpoints would make it anew, with half of the run."""

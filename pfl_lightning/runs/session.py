@@ -117,8 +117,9 @@ class Session:
                     signal.signal(signal.SIGINT, before)
                     raise KeyboardInterrupt from None
                 raise
-            except Exception:
+            except Exception as error:
                 self.run_setup.check_folder(self.trainer)  # if it is gone, that is why
+                self.run_setup.check_room(error)
                 raise
 
     def _was_started(self) -> bool:
