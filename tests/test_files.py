@@ -1,3 +1,4 @@
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -5,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from pfl_lightning.files import is_intact, replace, save
+from pfl_lightning.files import is_intact, replace, save, whole_file, write_text
 
 CONTENT = {"tensor": torch.arange(5.0), "nested": {"indices": torch.arange(30), "text": "a"}, "empty": torch.empty(0)}
 
@@ -79,6 +80,50 @@ def test_a_link_to_the_old_file_keeps_the_old_content(whole):
     assert equal(loaded(kept), CONTENT)
     replace(whole, kept)
     assert (loaded(kept), whole.exists()) == ({}, False)
+
+
+@pytest.fixture
+def writer(tmp_path):
+    """A process that has written half of a file, and the event on which it goes on."""
+    context = multiprocessing.get_context("fork")
+    has_begun = context.Event()
+    goes_on = context.Event()
+
+    def write():
+        with whole_file(tmp_path / "a.csv") as file:
+            file.write(b"one,")
+            file.flush()
+            has_begun.set()
+            assert goes_on.wait(60)
+            file.write(b"two")
+
+    process = context.Process(target=write)
+    process.start()
+    assert has_begun.wait(60)
+    yield process, goes_on
+    process.kill()
+    process.join()
+
+
+def test_two_processes_that_write_one_file_each_write_all_of_it(writer, tmp_path):
+    process, goes_on = writer
+    write_text("three", tmp_path / "a.csv")
+    assert (tmp_path / "a.csv").read_text() == "three"
+    goes_on.set()
+    process.join(60)
+    assert process.exitcode == 0
+    assert (tmp_path / "a.csv").read_text() == "one,two"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
+
+
+def test_what_a_killed_process_has_left_of_a_file_goes_with_the_next_one(writer, tmp_path):
+    process, _ = writer
+    process.kill()
+    process.join()
+    assert len(list(tmp_path.iterdir())) == 1
+    assert not (tmp_path / "a.csv").exists()
+    write_text("three", tmp_path / "a.csv")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
 
 
 FULL = """

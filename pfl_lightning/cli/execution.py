@@ -51,8 +51,10 @@ class Run(subprocess.Popen[bytes]):
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the exit code, and end the watch."""
         code = super().wait(timeout)
-        with suppress(BrokenPipeError):
-            self.communicate(b"\n")
+        assert self.stdin is not None, "it is a pipe"
+        if not self.stdin.closed:
+            with suppress(BrokenPipeError), self.stdin:
+                self.stdin.write(b"\n")
         return code
 
 
@@ -112,8 +114,9 @@ class Sweep:
 
     @contextmanager
     def forwarding(self) -> Iterator[None]:
-        """Pass on the signals that ask to stop."""
-        before = {number: signal.signal(number, self.pass_on) for number in STOPPING}
+        """Pass on the signals that ask to stop, unless they are ignored, as SIGHUP is under nohup."""
+        heeded = [number for number in STOPPING if signal.getsignal(number) != signal.SIG_IGN]
+        before = {number: signal.signal(number, self.pass_on) for number in heeded}
         try:
             yield
         finally:

@@ -41,6 +41,19 @@ Space = Mapping[str, Any]  # Optuna's distribution of each setting
 DIGITS = 4  # of a real number that is tried: folders are named by it
 
 
+class Journal(JournalFileBackend):
+    """Optuna's journal, whose errors name its file."""
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Write some lines.
+
+        Raises:
+            OSError: If there is no room for them.
+        """
+        with files.naming(Path(self._file_path)):
+            super().append_logs(logs)
+
+
 class Search:
     """The search for the best settings of one method, which is kept in Optuna's journal.
 
@@ -87,7 +100,7 @@ class Search:
             PflError: If another search is there, whose table would be lost.
         """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        storage = JournalStorage(JournalFileBackend(str(self.journal)))
+        storage = JournalStorage(Journal(str(self.journal)))
         study = optuna.create_study(
             storage=storage, study_name=self.folder.name, direction="maximize", load_if_exists=True
         )
@@ -110,7 +123,7 @@ class Search:
             Whether all trials were made, and one of them has a score.
         """
         files.make_folder(self.folder)
-        with RunFolder(self.folder), files.naming(self.journal):
+        with RunFolder(self.folder):
             self.recover()
             return self.make(min(trials, len(self.combinations) or trials), at_once, sweep)
 

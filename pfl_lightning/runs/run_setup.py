@@ -149,7 +149,8 @@ class RunSetup(pl.Callback):
         if full and self.run_folder and not cause_of(error):
             place = full.filename or self.run_folder
             problem = f"'{place}' cannot be written ({full.strerror})"
-            raise MachineError(f"{problem}; make room, and continue with --ckpt_path last") from error
+            what = "make room and repeat the command, with --ckpt_path last if a round was saved"
+            raise MachineError(f"{problem}; {what}") from error
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Stop if the folder is gone: checkpoints would make it anew, with half of the run."""

@@ -1,5 +1,6 @@
 """Searches whose runs are not run: a trial's score is a function of its settings."""
 
+import errno
 import math
 import re
 import sys
@@ -11,12 +12,14 @@ import pytest
 import yaml
 from fakes.tables import read_table
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.storages.journal import JournalFileBackend
 
 from pfl_lightning.callbacks import RoundCheckpoint
 from pfl_lightning.cli import main, planning, search
 from pfl_lightning.cli.planning import Plan, values_by_key
 from pfl_lightning.cli.search import Search, space_of, word
 from pfl_lightning.errors import PflError
+from pfl_lightning.runs.folders import RunFolder
 
 SPACE = ["model.local.lr=log:0.001..1", "model.local.epochs=1,2"]
 BEST = -1.5  # decimal logarithm of the best rate
@@ -28,10 +31,15 @@ def in_a_folder_with_a_method(in_an_empty_folder):
 
 
 class Pretended:
-    """Executes no run; from one on it is asked to stop, and rates above some fail, once their runs have begun."""
+    """Executes no run; from one on it is asked to stop, or they fail; rates above some diverge.
 
-    def __init__(self, stops_at=math.inf, highest=1.0, begins=True):
+    All of this happens once the runs have begun, if they do.
+    """
+
+    def __init__(self, stops_at=math.inf, fails_at=math.inf, highest=1.0, begins=True):
         self.signal = 0
+        self.refused = set()
+        self.fails_at = fails_at
         self.stops_at = stops_at
         self.highest = highest
         self.begins = begins
@@ -42,11 +50,16 @@ class Pretended:
 
     def execute(self, run):
         self.signal = 2 * (len(self.names) >= self.stops_at)
+        fails = len(self.names) >= self.fails_at
         self.names.append(run.name)
         if self.begins:
             (run.folder / "FedAvg-Digits" / "version_0").mkdir(parents=True, exist_ok=True)
-        failed = self.signal or run.settings["model"]["init_args"]["local"]["lr"] > self.highest
-        return None if failed else run.folder
+        if self.signal or fails:
+            return None
+        if run.settings["model"]["init_args"]["local"]["lr"] > self.highest:
+            self.refused.add(run.folder)
+            return None
+        return run.folder
 
 
 def few_settings(words, root="data"):
@@ -115,9 +128,12 @@ def test_the_best_settings_are_found_and_written(capsys, scores):
     assert "pfl fit --config sweep/search/fedavg/best.yaml" in line
 
 
-def test_a_search_that_was_stopped_goes_on_as_if_it_had_not_been(scores, capsys):
+@pytest.mark.parametrize("end", ["stops_at", "fails_at"])  # by a signal, or as on a full disk
+def test_a_search_that_was_stopped_goes_on_as_if_it_had_not_been(end, scores, capsys):
     _, straight = searched(12, out="straight")
-    assert not searched(12, Pretended(stops_at=9), out="resumed")[0]  # in the fifth trial, between its two seeds
+    is_complete, stopped = searched(12, Pretended(**{end: 9}), out="resumed")  # in the fifth trial, between its seeds
+    assert not is_complete
+    assert {row["state"] for row in stopped} == {"COMPLETE"}
     _, resumed = searched(12, sweep := Pretended(), out="resumed")
     assert tried(resumed) == tried(straight)
     assert [row["seed_1"] for row in resumed] == [row["seed_1"] for row in straight]
@@ -144,6 +160,39 @@ def test_choices_alone_are_each_tried_once(scores):
     assert len(again.names) == 2 * 3
 
 
+def test_a_search_that_was_killed_while_it_wrote_goes_on_as_if_it_had_not_been(scores):
+    space = ["model.local.lr=0.01,0.03,0.1", "model.local.epochs=1,2"]
+    combinations = tried(searched(6, space=space, out="straight")[1])
+    searched(2, space=space, out="resumed")
+    killed = planned(space=space, out="resumed")
+    killed.ask(2)
+    killed.study.enqueue_trial(killed.combinations[3])
+    with killed.journal.open("ab") as journal:
+        journal.write(b'{"op_code":')
+    Path(f"{killed.journal}.lock").symlink_to(killed.journal)
+    _, resumed = searched(6, space=space, out="resumed")
+    assert tried(resumed) == combinations
+    assert {row["state"] for row in resumed} == {"COMPLETE"}
+
+
+def test_a_journal_without_room_is_named(scores, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    search = planned()
+    search.run(1, 1, Pretended())
+    monkeypatch.setattr(JournalFileBackend, "append_logs", fail)
+    with pytest.raises(OSError, match="No space left on device: 'sweep/search/fedavg/study.log'"):
+        search.run(2, 1, Pretended())
+
+
+def test_another_search_in_the_same_folder_at_the_same_time_is_refused(scores):
+    search = planned()
+    search.folder.mkdir(parents=True)
+    with RunFolder(search.folder), pytest.raises(PflError, match="^'sweep/search/fedavg' is in use by process"):
+        search.run(1, 1, Pretended())
+
+
 @pytest.mark.slow
 def test_clients_for_validation_are_enough_for_a_search():
     search = planned(passed=["--data.val_fraction=0", "--data.val_clients=0.2", "--model.eval_epochs=0"])
@@ -165,8 +214,10 @@ def test_a_trial_with_a_failed_run_has_no_score_and_the_search_avoids_its_like(s
     assert sum(row in failed for row in late) < len(late) / 2
 
 
-def test_a_search_without_a_score_is_not_done(scores):
-    assert not searched(2, Pretended(highest=0.0))[0]
+def test_a_search_without_a_score_is_not_done_and_says_so(scores, capsys):
+    for _ in range(2):
+        assert not searched(2, Pretended(highest=0.0))[0]
+        assert capsys.readouterr().out.splitlines()[-1] == "No trial of sweep/search/fedavg/trials.csv has a score"
     assert not Path("sweep/search/fedavg/best.yaml").exists()
 
 

@@ -1,13 +1,17 @@
 import os
 import signal
 import sys
+import threading
+import time
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 from fakes.forked import Command, pfl
 from fakes.tables import read_table, wait_for_round
 
 from pfl_lightning.cli import execution, main, search, sweep
+from pfl_lightning.cli.execution import Sweep, is_refusal
 from pfl_lightning.cli.planning import Plan, PlannedRun, with_method
 from pfl_lightning.objects import import_object
 from pfl_lightning.runs.resume import Resume
@@ -126,7 +130,7 @@ def test_a_sweep_says_how_long_the_runs_take_that_are_still_to_start(monkeypatch
     done = {"a": 5, "b": 3, "c": 0, "d": 0, "e": 0}
     seconds = [0]
 
-    def fit(_, run: PlannedRun, args: list[str]):
+    def fit(_, run: PlannedRun, args: list[str], stderr: BinaryIO):
         done[run.name] = 5
         seconds[0] += 1 if args else 300
 
@@ -155,7 +159,7 @@ def test_a_sweep_says_how_long_the_runs_take_that_are_still_to_start(monkeypatch
 
 
 BROKEN = """
-import os, signal, sys
+import errno, os, signal, sys
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg
 
@@ -172,6 +176,8 @@ class Broken(FedAvg):
             raise PflError("no luck")
         if self.end == "bug":
             raise KeyError("no luck")
+        if self.end == "full":
+            raise OSError(errno.ENOSPC, "No space left on device")
         if self.end == "exit":
             sys.exit(3)
         if self.end == "kill":
@@ -189,18 +195,24 @@ def broken(monkeypatch):
 
 
 @pytest.mark.slow
-def test_runs_at_the_same_time_end_each_with_its_last_line_or_its_signal(broken, swept):
+def test_runs_at_the_same_time_end_each_with_its_last_line_or_its_signal(broken, swept, monkeypatch):
     ends = {
         "never": "finished",
         "error": "failed: no luck",
         "bug": "failed: broken.py, line 18, in select_clients: KeyError: 'no luck' (PFL_DEBUG=1 shows the traceback)",
+        "full": "failed: 'sweep/broken,end=full/seed_3/Broken-Digits/version_0' cannot be written (No space left on "
+        "device); make room and repeat the command, with --ckpt_path last if a round was saved",
         "exit": "failed: pfl: note: so far",
         "kill": "failed: killed by SIGKILL",
     }
+    made = []
+    start = Sweep.execute_all
+    monkeypatch.setattr(Sweep, "execute_all", lambda sweep, runs: made.append(sweep) or start(sweep, runs))
     command = ["--methods=broken.yaml", "--seeds=3", f"--vary=model.end={','.join(ends)}", "--jobs=4"]
     code, lines = swept(*command, "--", "--config=data.yaml")
+    assert made[0].refused == {Path("sweep/broken,end=error/seed_3")}
     assert code == 1
-    runs = {f"{number}/5 broken, end={end}, seed 3": line for number, (end, line) in enumerate(ends.items(), start=1)}
+    runs = {f"{number}/{len(ends)} broken, end={end}, seed 3": line for number, (end, line) in enumerate(ends.items(), start=1)}
     assert {f"{run}: starts round 1 of 1" for run in runs} < {*lines}
     finished, *failed = (f"{run}: {line}" for run, line in runs.items())
     assert {*failed} < {*lines}
@@ -397,7 +409,65 @@ def test_a_signal_lets_the_run_save_and_the_same_command_goes_on(swept, monkeypa
     assert code == 130
     assert out.splitlines() == ["1/2 fedrep, seed 1: starts round 1 of 100000", "1/2 fedrep, seed 1: stopped"]
     done = int(rounds(run)[-1])
-    monkeypatch.setattr(sweep.Sweep, "fit", lambda _, run, args: pfl(Path.cwd(), "fit", *run.args, *args))
+    monkeypatch.setattr(sweep.Sweep, "fit", lambda _, run, args, __: pfl(Path.cwd(), "fit", *run.args, *args))
     code, lines = swept("--methods=fedrep.yaml", "--seeds=1", "--", *command, str(done + 1))
     assert (code, lines[0]) == (0, f"1/1 fedrep, seed 1: starts round {done + 1} of {done + 1}")
     assert [int(index) for index in rounds(run)] == list(range(done + 2))
+
+
+@pytest.mark.slow
+def test_a_run_saves_if_its_sweep_is_killed_and_another_sweep_waits_for_it():
+    command = ["--config", "data.yaml", "--trainer.val_check_interval", "1000", "--trainer.max_steps", "100000"]
+    started = Command(Path.cwd(), "sweep", "--methods=fedrep.yaml", "--seeds", "1", "--", *command)
+    run = Path("sweep/fedrep/seed_1/FedRep-Digits/version_0")
+    wait_for_round(2, run)
+    started.process.kill()
+    started.end()
+    with Sweep(1).claimed(PlannedRun("again", run.parents[1], [], {})) as stderr:
+        assert f"saved round {rounds(run)[-1]};" in Path(stderr.name).read_text()
+        assert not (run / ".lock").exists()
+
+
+def test_a_run_that_another_sweep_makes_is_awaited(monkeypatch, capsys):
+    run = PlannedRun("a run", Path("sweep/a"), [], {})
+    waits = threading.Event()
+    order = []
+
+    def second():
+        with Sweep(1).claimed(run):
+            order.append("second")
+
+    thread = threading.Thread(target=second)
+    monkeypatch.setattr(execution, "sleep", lambda _: waits.set() or time.sleep(0.01))
+    with Sweep(1).claimed(run):
+        thread.start()
+        assert waits.wait(60)
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second"]
+    assert capsys.readouterr().out == "a run: waits for another sweep in 'sweep/a'\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "expected"),
+    [
+        (2, "pfl: error: model.local.lr: -1 is not possible", True),
+        (1, "pfl: error: FedAvg diverged by round 3; try a model.local.lr below 1.0", True),
+        (75, "pfl: error: checkpoint: cannot write 'last.ckpt' (No space left on device)", False),
+        (1, "pfl: error: not enough memory: out of memory (PFL_DEBUG=1 shows the traceback)", False),
+        (1, "RuntimeError: a process of this run has ended", False),
+        (1, "exit code 1, see 'sweep/a/stderr.txt'", False),
+    ],
+)
+def test_only_what_settings_have_ended_counts_as_refused(code, line, expected):
+    assert is_refusal(code, line) == expected
+
+
+def test_signals_that_are_ignored_stay_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        with Sweep(1).forwarding():
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+            assert signal.getsignal(signal.SIGTERM) != signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -50,7 +50,7 @@ def refusal(refused):
 
     def of(*options: str) -> str:
         code, line = refused(*FIT, *options)
-        assert code == 1
+        assert code in (1, os.EX_TEMPFAIL)
         return line
 
     return of
@@ -202,6 +202,14 @@ def test_a_run_whose_folder_is_removed_ends(moment, options, monkeypatch, refusa
 
     monkeypatch.setattr(RunSummary, moment, remove, raising=False)
     assert refusal(*options) == f"'{RUN}' was removed while this run wrote to it; start the run again"
+
+
+def test_a_full_disk_ends_a_run_with_a_line_that_names_its_folder(monkeypatch, refusal):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")  # as TensorBoard does, without a file
+
+    monkeypatch.setattr(RunSummary, "on_validation_start", fail, raising=False)
+    assert refusal().startswith(f"'{RUN}' cannot be written (No space left on device); make room and repeat")
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])

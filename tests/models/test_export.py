@@ -1,5 +1,9 @@
 """Exported files are loaded back, and give what the network gives, for batches of other sizes too."""
 
+import multiprocessing
+import os
+import resource
+import signal
 from functools import partial
 
 import pytest
@@ -55,3 +59,37 @@ def test_a_network_that_torch_cannot_trace_gets_a_line_and_leaves_no_file(tmp_pa
     with pytest.raises(PflError, match=r"torch cannot export Branching for batches of any size; allowed: \.pt"):
         export(Branching(3, 3).eval(), torch.zeros(2, 3), tmp_path / "model.pt2")
     assert not list(tmp_path.iterdir())
+
+
+def in_a_process(work) -> int | None:
+    """The exit code of some work, or the signal that has ended it, with a minus."""
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    process.join(120)
+    return process.exitcode
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", [".pt", ".pt2"])
+def test_a_network_that_finds_no_room_names_its_file_and_leaves_nothing(suffix, tmp_path):
+    path = tmp_path / f"model{suffix}"
+
+    def work():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+        with pytest.raises(OSError, match="File too large") as caught:
+            export(nn.Linear(200, 200).eval(), torch.zeros(2, 200), path)
+        assert caught.value.filename == str(path)
+
+    assert in_a_process(work) == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_killed_export_does_not_stand_in_the_way_of_the_next(tmp_path, monkeypatch):
+    path = tmp_path / "model.pt"
+    network = nn.Linear(3, 3).eval()
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+        assert in_a_process(lambda: export(network, torch.zeros(2, 3), path)) == -signal.SIGTERM
+    export(network, torch.zeros(2, 3), path)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]

@@ -1,3 +1,5 @@
+import errno
+import fcntl
 import multiprocessing
 import os
 import time
@@ -10,13 +12,21 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 
 from pfl_lightning.callbacks import PercentileErrors
 from pfl_lightning.data import Digits
-from pfl_lightning.errors import PflError
+from pfl_lightning.errors import MachineError, PflError
 from pfl_lightning.methods import FedAvg
 from pfl_lightning.models import MLP
 from pfl_lightning.runs.folders import RunFolder, new_folder
 
 
-def test_a_process_that_is_killed_no_longer_holds_its_folder(tmp_path):
+def no_flock(*_):
+    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))  # as on Lustre, and some of FUSE
+
+
+@pytest.mark.filterwarnings("ignore:flock not supported")
+@pytest.mark.parametrize("flock", [fcntl.flock, no_flock])
+def test_a_process_that_is_killed_no_longer_holds_its_folder(flock, tmp_path, monkeypatch):
+    monkeypatch.setattr(fcntl, "flock", flock)
+
     def hold(locked):
         with RunFolder(tmp_path):
             locked.set()
@@ -32,7 +42,18 @@ def test_a_process_that_is_killed_no_longer_holds_its_folder(tmp_path):
     process.join()
     for _ in range(2):
         with RunFolder(tmp_path):
-            assert (tmp_path / ".lock").read_text() == str(os.getpid())
+            assert (tmp_path / ".lock").read_text().splitlines()[0] == str(os.getpid())
+
+
+def test_a_disk_without_room_for_a_lock_leaves_no_folder(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", fail)
+    line = r"version_0' cannot be written: No space left on device; allowed: a run folder that can$"
+    with pytest.raises(MachineError, match=line), new_folder(tmp_path / "a/b"):
+        pass
+    assert not list(tmp_path.iterdir())
 
 
 def test_runs_that_start_at_the_same_moment_have_folders_of_their_own(tmp_path):
