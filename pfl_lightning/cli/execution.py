@@ -30,7 +30,8 @@ JOB = ["sh", "-c", 'exec "$@" > /dev/null 2> "$0"']
 WATCHED = ["sh", "-c", 'exec 3<&0; { read -r _ <&3 || kill -TERM $$; } 2>&- & exec "$@" 3<&- < /dev/null', "sh"]
 STDERR = "stderr.txt"
 ERROR = "pfl: error: "
-FAILED, WRONG_COMMAND = 1, 2  # exit codes, see ``running.run``
+FAILED = 1  # exit codes, see ``running.run``
+WRONG_COMMAND = 2
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 POLL_SECONDS = 0.2
 

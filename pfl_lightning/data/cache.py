@@ -82,10 +82,9 @@ def _read(path: Path, key: str) -> Content | None:
 
 
 def _write(stored: dict[str, Any], path: Path) -> None:
-    temporary = path.with_suffix(".tmp")
     try:
-        files.save(stored, temporary)
-        files.replace(temporary, path)
+        with files.whole_file(path) as file:
+            torch.save(stored, file)
         _written.append(path)
     except (OSError, RuntimeError) as error:  # torch has the second for what it cannot write
         warnings.warn(

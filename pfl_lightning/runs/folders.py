@@ -81,9 +81,7 @@ def new_folder(parent: Path) -> RunFolder:
         except OSError as error:
             if not path.exists():
                 what = f"'{path}' cannot be made: {error.strerror}"
-                raise MachineError(
-                    f"trainer.default_root_dir: {what}; allowed: a folder that can be written"
-                ) from None
+                raise MachineError(f"trainer.default_root_dir: {what}; allowed: a folder that can be written") from None
             number += 1  # another run started at the same moment
         else:
             return RunFolder(path, made)

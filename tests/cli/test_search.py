@@ -182,14 +182,14 @@ def test_a_journal_without_room_is_named(scores, monkeypatch):
     search = planned()
     search.run(1, 1, Pretended())
     monkeypatch.setattr(JournalFileBackend, "append_logs", fail)
-    with pytest.raises(OSError, match="No space left on device: 'sweep/search/fedavg/study.log'"):
+    with pytest.raises(OSError, match=r"No space left on device: 'sweep/search/fedavg/study\.log'"):
         search.run(2, 1, Pretended())
 
 
 def test_another_search_in_the_same_folder_at_the_same_time_is_refused(scores):
     search = planned()
     search.folder.mkdir(parents=True)
-    with RunFolder(search.folder), pytest.raises(PflError, match="^'sweep/search/fedavg' is in use by process"):
+    with RunFolder(search.folder), pytest.raises(PflError, match=r"^'sweep/search/fedavg' is in use by process"):
         search.run(1, 1, Pretended())
 
 

@@ -212,7 +212,8 @@ def test_runs_at_the_same_time_end_each_with_its_last_line_or_its_signal(broken,
     code, lines = swept(*command, "--", "--config=data.yaml")
     assert made[0].refused == {Path("sweep/broken,end=error/seed_3")}
     assert code == 1
-    runs = {f"{number}/{len(ends)} broken, end={end}, seed 3": line for number, (end, line) in enumerate(ends.items(), start=1)}
+    names = [f"{number}/{len(ends)} broken, end={end}, seed 3" for number, end in enumerate(ends, start=1)]
+    runs = dict(zip(names, ends.values(), strict=True))
     assert {f"{run}: starts round 1 of 1" for run in runs} < {*lines}
     finished, *failed = (f"{run}: {line}" for run, line in runs.items())
     assert {*failed} < {*lines}

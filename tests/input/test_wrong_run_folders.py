@@ -1,5 +1,6 @@
 """Run folders in which something is wrong get one clear line, and keep what is in them."""
 
+import errno
 import os
 import shutil
 from importlib.util import find_spec
