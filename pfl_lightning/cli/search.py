@@ -162,7 +162,7 @@ class Search:
                     self.study.tell(trial, state=TrialState.PRUNED if can_continue else TrialState.FAIL)
             self.write()
             done += len(batch)
-        return bool(self.trials(TrialState.COMPLETE)) and not sweep.signal
+        return can_continue and bool(self.trials(TrialState.COMPLETE))
 
     def trials(self, *states: TrialState) -> list[FrozenTrial]:
         """The trials in some states; failed ones were interrupted."""
