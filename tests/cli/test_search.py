@@ -167,9 +167,10 @@ def test_a_search_that_was_killed_while_it_wrote_goes_on_as_if_it_had_not_been(s
     killed = planned(space=space, out="resumed")
     killed.ask(2)
     killed.study.enqueue_trial(killed.combinations[3])
-    with killed.journal.open("ab") as journal:
-        journal.write(b'{"op_code":')
-    Path(f"{killed.journal}.lock").symlink_to(killed.journal)
+    journal = Path("resumed/search/fedavg/study.log")
+    with journal.open("ab") as file:
+        file.write(b'{"op_code":')
+    Path(f"{journal}.lock").symlink_to(journal)  # as Optuna locks it: a relative link, which leads nowhere
     _, resumed = searched(6, space=space, out="resumed")
     assert tried(resumed) == combinations
     assert {row["state"] for row in resumed} == {"COMPLETE"}
