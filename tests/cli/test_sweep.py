@@ -400,14 +400,15 @@ def test_jobs_of_a_cluster_are_told_and_skipped_like_other_runs(broken, swept):
 
 
 @pytest.mark.slow
-def test_a_signal_lets_the_run_save_and_the_same_command_goes_on(swept, monkeypatch):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_lets_the_run_save_and_the_same_command_goes_on(number, swept, monkeypatch):
     command = ["--config", "data.yaml", "--trainer.val_check_interval", "1000", "--trainer.max_steps"]
     started = Command(Path.cwd(), "sweep", "--methods=fedrep.yaml", "--seeds", "1", "2", "--", *command, "100000")
     run = Path("sweep/fedrep/seed_1/FedRep-Digits/version_0")
     wait_for_round(2, run)
-    os.kill(started.process.pid, signal.SIGINT)
+    os.kill(started.process.pid, number)
     code, out, _ = started.end()
-    assert code == 130
+    assert code == 128 + number
     assert out.splitlines() == ["1/2 fedrep, seed 1: starts round 1 of 100000", "1/2 fedrep, seed 1: stopped"]
     done = int(rounds(run)[-1])
     monkeypatch.setattr(sweep.Sweep, "fit", lambda _, run, args, __: pfl(Path.cwd(), "fit", *run.args, *args))
