@@ -68,6 +68,28 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def new_folder(path: Path) -> Iterator[None]:
+    """Make a new folder, and remove it if the block ends with an error.
+
+    Args:
+        path: The folder; whatever is there is removed first. If that is a link, what it points to stays as it is.
+
+    Raises:
+        OSError: If it cannot be made.
+    """
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+    path.mkdir()
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+
+
 def save(content: Any, path: Path) -> None:
     """Write with ``torch.save`` to a new file; see ``new_file``."""
     with new_file(path) as file:

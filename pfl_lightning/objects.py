@@ -10,6 +10,7 @@ import sysconfig
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
+from importlib.util import find_spec
 from inspect import Parameter, getfile, signature
 from itertools import accumulate
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any, TypeVar, cast, get_type_hints
 
 Object = TypeVar("Object")
 FROM_PYTHON = "from Python: "  # before the class of an object that settings cannot express, such as an array
+_PACKAGE = __name__.partition(".")[0]
 _INSTALLED = {"site-packages", "dist-packages"}
 _LIBRARIES = [Path(__file__).parent, *(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))]
 
@@ -160,6 +162,31 @@ def import_object(path: str) -> Any:
         return None
 
 
+def known_subclass(path: str, base: type) -> Any:
+    """The subclass of a base at an import path that a stranger's file names; None if there is none.
+
+    To find it, no module is run but those of this package and of the user's own files: a class of a library is found
+    once the program has imported it.
+    """
+    module, _, name = path.rpartition(".")
+    value = getattr(sys.modules.get(module), name, None)
+    if value is None and _is_own(module.partition(".")[0]):
+        value = import_object(path)
+    return value if isinstance(value, type) and issubclass(value, base) else None
+
+
+def _is_own(package: str) -> bool:
+    """Whether a package or module is this one or the user's; it is not imported to find out."""
+    try:
+        spec = find_spec(package)
+    except (ImportError, ValueError):  # of a name that is none, or of the main program
+        return False
+    if spec is None:
+        return False
+    places = [spec.origin] if spec.has_location else spec.submodule_search_locations
+    return package == _PACKAGE or any(place and _is_users(Path(place)) for place in places or ())
+
+
 def import_path(value: Any) -> str | None:
     """The import path of a function, a class or a factory of its objects, or of the class of an object; or None."""
     if value is None:
@@ -177,7 +204,28 @@ def unwrap_partial(factory: Any) -> Any:
 
 def is_user_file(file: Path) -> bool:
     """Whether a file belongs to the user: not to this package, to Python or to an installed package."""
-    return file.is_file() and not (_INSTALLED & {*file.parts} or any(map(file.is_relative_to, _LIBRARIES)))
+    return file.is_file() and _is_users(file)
+
+
+def _is_users(place: Path) -> bool:
+    return not (_INSTALLED & {*place.parts} or any(map(place.is_relative_to, _LIBRARIES)))
+
+
+def is_ours_or_torchs(kind: type) -> bool:
+    """Whether a class is a torch module or optimizer, or inherits from a class of this package."""
+    from torch import nn
+    from torch.optim import Optimizer
+
+    is_ours = any(base.__module__.partition(".")[0] == _PACKAGE for base in kind.__mro__)
+    return is_ours or issubclass(kind, nn.Module | Optimizer)
+
+
+def is_users(kind: type) -> bool:
+    """Whether a class is in a file of the user's."""
+    try:
+        return is_user_file(Path(getfile(kind)))
+    except (OSError, TypeError):  # of a class that no file has, such as one in C or in a notebook
+        return kind.__module__ == "__main__"
 
 
 def makes_network(function: Any) -> bool:

@@ -14,7 +14,15 @@ from pfl_lightning.client import LocalTraining
 from pfl_lightning.data import Arrays, Digits, Dirichlet, Partition, Sizes
 from pfl_lightning.methods import HFMAML, FedRep
 from pfl_lightning.models import MLP
-from pfl_lightning.objects import FROM_PYTHON, changed_arguments, clone, makes_network, to_settings, unserializable_keys
+from pfl_lightning.objects import (
+    FROM_PYTHON,
+    changed_arguments,
+    clone,
+    known_subclass,
+    makes_network,
+    to_settings,
+    unserializable_keys,
+)
 from pfl_lightning.server import Aggregator, DPAggregator, Ring, Topology
 from pfl_lightning.system import Participation, Speeds
 
@@ -123,3 +131,21 @@ def networks() -> list[nn.Module]:
 @pytest.mark.parametrize(("made", "expected"), [(network, True), (networks, False), (nn.Linear, False), (len, False)])
 def test_a_function_makes_a_network_if_it_says_so(made, expected):
     assert makes_network(made) is expected
+
+
+def test_a_known_subclass_is_ours_the_users_or_one_of_a_library_that_is_imported(tmp_path, monkeypatch):
+    for folder, name in (("", "owned"), ("", "part/deep"), ("site-packages", "installed")):
+        path = tmp_path / folder / f"{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("from torch import nn\n\nclass Net(nn.Module):\n    pass\n")
+    for folder in ("", "site-packages"):
+        monkeypatch.syspath_prepend(tmp_path / folder)
+    assert known_subclass("pfl_lightning.models.MLP", nn.Module) is MLP
+    assert known_subclass("torch.nn.Linear", nn.Module) is nn.Linear
+    for path in ("owned.Net", "part.deep.Net"):
+        assert known_subclass(path, nn.Module).__name__ == "Net"
+    assert known_subclass("installed.Net", nn.Module) is None
+    __import__("installed")
+    assert known_subclass("installed.Net", nn.Module).__name__ == "Net"
+    for path in ("torch.nn.Linear", "owned.nn", "owned.none", "none.Net", "json.tool:main", "Net", ".Net", ""):
+        assert known_subclass(path, SGD) is None

@@ -11,6 +11,7 @@ from filelock import FileLock
 
 from pfl_lightning.data.reading import bar_options
 from pfl_lightning.errors import PflError, one_line
+from pfl_lightning.files import new_file
 
 ALGORITHMS = {32: "md5", 64: "sha256"}
 BLOCK = 1 << 20
@@ -83,10 +84,15 @@ def find_or_fetch(places: Sequence[Path], remote: Remote, member: str = "", key:
         key: The option that led to the file.
 
     Raises:
-        PflError: If the download fails.
+        PflError: If the download fails, or the file that is there is not the one to download.
     """
     path = next(filter(Path.is_file, places), places[0])
     if path.is_file():
+        if not member and not _is_right(path, remote):
+            raise PflError(
+                f"{key}: '{path}' is cut or not the official {remote.name}, by its checksum; delete it for a new "
+                "download, or unpack it by hand if you trust it"
+            )
         return path
     try:
         archive = fetch(remote, path.parent)
@@ -101,7 +107,7 @@ def _unpacked(archive: Path, member: str, path: Path) -> Path:
     with process_lock(path.with_name(f"{path.name}.lock")):
         if path.is_file():  # another process was first
             return path
-        with ZipFile(archive) as files, files.open(member) as source, part.open("wb") as target:
+        with ZipFile(archive) as files, files.open(member) as source, new_file(part) as target:
             shutil.copyfileobj(source, target)
         return part.replace(path)
 
@@ -137,6 +143,8 @@ def _download(url: str, part: Path) -> None:
     import requests
     import rich.progress
 
+    if part.is_symlink():  # whoever made the folder may have pointed it at another file of the user's
+        part.unlink()
     start = part.stat().st_size if part.is_file() else 0
     # a compressed transfer has no byte positions of the file to go on from
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})

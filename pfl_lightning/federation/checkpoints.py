@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pfl_lightning.errors import PflError, SettingsError, one_line
 from pfl_lightning.files import is_intact
-from pfl_lightning.objects import import_object
+from pfl_lightning.objects import known_subclass
 from pfl_lightning.tasks import Task
 
 Content = dict[str, Any]
@@ -80,8 +80,8 @@ def shape_of(content: Content) -> dict[str, Any]:
     """
     shape = dict(content["shape"])
     settings = shape.pop("task")
-    kind = import_object(settings["class_path"])
-    if not (isinstance(kind, type) and issubclass(kind, Task)):
+    kind = known_subclass(settings["class_path"], Task)
+    if kind is None:
         raise refusal(content, f"shape.task must be a subclass of Task, got {settings['class_path']}")
     task = kind(**settings["init_args"]).sized(shape.pop("outputs"))
     return {**shape, "task": task}

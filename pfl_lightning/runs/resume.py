@@ -15,10 +15,11 @@ from pfl_lightning.callbacks.evaluation import rounds_kept_on_resume
 from pfl_lightning.callbacks.labels import is_doubling, run_name
 from pfl_lightning.callbacks.round_checkpoint import LAST, PREVIOUS
 from pfl_lightning.callbacks.run_folder import CHECKPOINTS
+from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checkpoints import FILE, DamagedError, read_checkpoint, refusal, refusing
 from pfl_lightning.methods import Method
-from pfl_lightning.objects import default_arguments, import_object, public_path, to_settings, unserializable_keys
+from pfl_lightning.objects import default_arguments, known_subclass, public_path, to_settings, unserializable_keys
 from pfl_lightning.runs.folders import versions
 from pfl_lightning.settings.parser import CheckpointParser, strict_parsing
 from pfl_lightning.settings.registry import options_of
@@ -127,7 +128,9 @@ def load_method(path: str | PathLike[str], **arguments: Any) -> Method:
     """Load a method from a checkpoint, with its own class, ready to be evaluated or trained further.
 
     Of the classes that a checkpoint names, only those are called that are methods, or of the types that a method's
-    arguments have. To look a class up, the module that it names is imported.
+    arguments have; where such a type is anything that can be called, a torch module or a class of this package. The
+    method and its task are of this package, of a file of the user's, or of a module that the program has imported; to
+    look another class up, the module that it names is imported.
 
     Args:
         path: The checkpoint.
@@ -140,8 +143,8 @@ def load_method(path: str | PathLike[str], **arguments: Any) -> Method:
     checkpoint = read_checkpoint(path)
     with refusing(checkpoint):
         settings = checkpoint.get("config", checkpoint)["model"]
-        kind = import_object(settings["class_path"])
-        if not (isinstance(kind, type) and issubclass(kind, Method)):
+        kind = known_subclass(settings["class_path"], Method)
+        if kind is None:
             raise refusal(checkpoint, f"model must be a subclass of Method, got {settings['class_path']}")
         options = {name: value for name, value in settings["init_args"].items() if name not in arguments}
         _refuse_unserializable({"model": options})
@@ -226,7 +229,8 @@ def _early_stopping(settings: Settings) -> list[Any]:
 def with_data_defaults(settings: Settings) -> dict[str, Any]:
     """Settings in which arguments of the data set that are null have the values that it uses for them."""
     data = settings["data"]
-    defaults = getattr(import_object(data["class_path"]), "default_values", dict[str, Any])()
+    kind = known_subclass(data["class_path"], FederatedDataModule)
+    defaults = kind.default_values() if kind else {}
     values = {name: _default_settings(value) if isinstance(value, type) else value for name, value in defaults.items()}
     values |= {name: value for name, value in data["init_args"].items() if value is not None}
     return {**settings, "data": {**data, "init_args": {**data["init_args"], **values}}}

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
+from os import PathLike
 from typing import Any, NoReturn
 
 import yaml
@@ -24,7 +25,14 @@ from jsonargparse import (
 from jsonargparse._common import parsing_settings  # there is no public way to read them, so as to restore them
 
 from pfl_lightning.errors import PflError, SettingsError
-from pfl_lightning.objects import import_object, import_path, is_torchvision, makes_network
+from pfl_lightning.objects import (
+    import_object,
+    import_path,
+    is_ours_or_torchs,
+    is_torchvision,
+    is_users,
+    makes_network,
+)
 from pfl_lightning.settings.messages import blame, explain
 from pfl_lightning.settings.shipped_files import with_config_files
 
@@ -120,20 +128,30 @@ class SettingsParser(ArgumentParser):
     def validate(self, namespace: Namespace, *others: Any, **kwargs: Any) -> None:
         """Check settings against the types of the options.
 
-        A function is only possible as the default of its option, or if it makes a network.
+        A function is only possible as the default of its option, or if it makes a network, and a class as such only as
+        the default, or if its objects may be called.
 
         Raises:
             TypeError: If a value is not possible.
         """
         super().validate(namespace, *others, **kwargs)
-        for key, value in namespace.items():
-            is_function = callable(value) and not isinstance(value, type)
-            if is_function and value != self.get_defaults().get(key) and not self.may_call(value):
-                raise TypeError(f'Parser key "{key}": Import path {import_path(value)} is not a subclass')
+        for key, setting in namespace.items():
+            for value in filter(_can_be_called, _flat(setting)):
+                may_call = self.may_call_objects if isinstance(value, type) else self.may_call
+                if value not in _flat(self.get_defaults().get(key)) and not may_call(value):
+                    raise TypeError(f'Parser key "{key}": Import path {import_path(value)} is not a subclass')
 
-    def add_class_arguments(self, *args: Any, **kwargs: Any) -> list[str]:
-        """Add the options of a class; a default that is a ``partial`` of a class is shown and stored as settings."""
-        names: list[str] = super().add_class_arguments(*args, **kwargs)
+    def add_class_arguments(self, kind: type, *args: Any, **kwargs: Any) -> list[str]:
+        """Add the options of a class; a default that is a ``partial`` of a class is shown and stored as settings.
+
+        Raises:
+            ImportError: If its objects can be called, and may not be. An option that takes anything that can be called
+                takes them, and some constructors, such as that of ``sympy.Lambda``, run their arguments as code.
+        """
+        has_calls = isinstance(kind, type) and any("__call__" in vars(base) for base in kind.__mro__)
+        if has_calls and not self.may_call_objects(kind):
+            raise ImportError(f"Import path {import_path(kind)} is not a subclass")
+        names: list[str] = super().add_class_arguments(kind, *args, **kwargs)
         for action in self._actions:  # their defaults have no public name
             if isinstance(default := action.default, partial) and isinstance(default.func, type) and not default.args:
                 action.default = Namespace(class_path=import_path(default.func), init_args=Namespace(default.keywords))
@@ -157,9 +175,17 @@ class SettingsParser(ArgumentParser):
         """Whether settings may name a function: one of torchvision or of the user's own that makes a network."""
         return makes_network(function)
 
+    def may_call_objects(self, kind: type) -> bool:
+        """Whether settings may name a class whose objects are called: a torch module, one of ours or of the user's."""
+        return is_ours_or_torchs(kind) or is_users(kind)
+
 
 class CheckpointParser(SettingsParser):
-    """Parses the settings in a checkpoint, which name no functions but those of torchvision."""
+    """Parses the settings in a checkpoint: of functions, and of classes whose objects are called, it takes fewer."""
+
+    def may_call_objects(self, kind: type) -> bool:
+        """Whether a checkpoint may name a class whose objects are called: a torch module, or one of ours."""
+        return is_ours_or_torchs(kind)
 
     def may_call(self, function: Any) -> bool:
         """Whether a checkpoint may name a function: one of torchvision that makes a network."""
@@ -191,6 +217,21 @@ def load_settings(text: str) -> Any:
 
 
 set_loader(MODE, load_settings, exceptions=(yaml.YAMLError,))
+
+
+def _can_be_called(value: Any) -> bool:
+    """Whether a value can be called; the parser's paths of settings files can, too, and are none to be called."""
+    return callable(value) and not isinstance(value, PathLike)
+
+
+def _flat(setting: Any) -> Iterator[Any]:
+    """A value, or the values in lists and mappings of them."""
+    inner = list(setting.values()) if isinstance(setting, dict) else setting
+    if isinstance(inner, list | tuple | set):
+        for value in inner:
+            yield from _flat(value)
+    else:
+        yield inner
 
 
 def _with_options(function: Any, **options: Any) -> Any:

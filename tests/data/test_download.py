@@ -135,6 +135,37 @@ def test_part_of_another_file_is_deleted(server, remote, tmp_path, part):
     assert not names(tmp_path)
 
 
+@pytest.mark.parametrize("start", [b"", CONTENT[:CUT]], ids=["other", "beginning"])
+def test_nothing_is_written_through_a_link(server, remote, tmp_path, start):
+    """Of a folder from a stranger, who may have begun the download that he wants continued in the user's file."""
+    user = tmp_path / "user"
+    user.write_bytes(start)
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "it.zip.part").symlink_to(user)
+    (data / "it.zip.lock").symlink_to(user)
+    assert fetch(remote("/plain"), data).read_bytes() == CONTENT
+    assert not (data / "it.zip").is_symlink()
+    assert user.read_bytes() == start
+
+
+def test_a_member_is_not_unpacked_through_a_link(tmp_path):
+    user = tmp_path / "user"
+    user.write_text("mine")
+    (tmp_path / "a.part").symlink_to(user)
+    assert find_or_fetch([tmp_path / "a"], archive(tmp_path), "a").read_text() == "1"
+    assert user.read_text() == "mine"
+
+
+def test_an_archive_that_is_there_is_used_if_it_is_the_official_one(tmp_path):
+    remote = archive(tmp_path)
+    path = tmp_path / "some.zip"
+    assert find_or_fetch([path], remote) == path
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(PflError, match=r"some\.zip' is cut or not the official some\.zip, by its checksum; delete it"):
+        find_or_fetch([path], remote)
+
+
 @pytest.mark.parametrize("content", [CONTENT[:-1], CONTENT[::-1]])
 def test_wrong_file_that_is_there_is_replaced(remote, tmp_path, content):
     (tmp_path / "it.zip").write_bytes(content)

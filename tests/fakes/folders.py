@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-OURS = {".pfl_cache", "CINIC-10", "CINIC-10.part"}  # made beside the files of a user, and left there
+OURS = {".pfl_cache", "CINIC-10"}  # made beside the files of a user, and left there
 
 
 def content() -> dict[str, bytes | None]:

@@ -31,7 +31,21 @@ def optimizer(parameters) -> Optimizer:
 class Other:
     def __init__(self, *_, **__):
         call()
+class Called(Other):
+    def __call__(self, *_):
+        call()
 """
+# objects that can be called, with constructors that run what they are given, or that do so when they are called
+EVALUATING = {
+    "class_path": "sympy.Lambda",
+    "init_args": {"signature": "x", "expr": "__import__('pathlib').Path('called').touch()"},
+}
+LAUNCHING = {
+    "class_path": "torch.distributed.launcher.api.elastic_launch",
+    "init_args": {"config": {"min_nodes": 1, "max_nodes": 1, "nproc_per_node": 1}, "entrypoint": "/usr/bin/touch"},
+}
+OWN = {"class_path": "hostile.Called", "init_args": {}}
+COMPOSED, OPERANDS = "torchmetrics.metric.CompositionalMetric", {"metric_a": 1.0, "metric_b": 1.0}
 OPTIMIZER = ("optimizer_states", 0)
 BIAS = ("state_dict", "network.fc1.bias")
 
@@ -219,6 +233,45 @@ def test_settings_of_a_checkpoint_call_no_function_and_no_other_class(option, va
     unread(changed(content, ("config", "model", "init_args", option), value))
     with pytest.raises(PflError, match=f"model.{option}"):
         resume(content["config"])
+    assert not Path("called").exists()
+
+
+@pytest.mark.parametrize("payload", [EVALUATING, LAUNCHING, OWN], ids=["sympy", "torch", "own"])
+@pytest.mark.parametrize(
+    ("option", "settings"),
+    [
+        ("local", lambda call: {"lr_schedule": schedule(call)}),
+        ("network", lambda call: {"class_path": COMPOSED, "init_args": {**OPERANDS, "operator": call}}),
+    ],
+    ids=["schedule", "metric"],
+)
+def test_a_checkpoint_hands_no_object_that_can_be_called_to_torch(option, settings, payload, content, unread):
+    Path("hostile.py").write_text(HOSTILE)
+    unread(changed(content, ("config", "model", "init_args", option), settings(payload)))
+    assert not Path("called").exists()
+
+
+def test_a_module_of_torch_may_be_called(content):
+    wrong = changed(content, ("config", "model", "init_args", "network"), "torch.nn.Flatten")
+    torch.save(
+        changed(wrong, ("config", "model", "init_args", "local"), {"lr_schedule": schedule("torch.nn.Tanh")}), "x"
+    )
+    with pytest.raises(PflError, match="Flatten"):  # all settings are taken, and the network has no parameters
+        load_method("x")
+
+
+def schedule(call):
+    return {"class_path": "torch.optim.lr_scheduler.LambdaLR", "init_args": {"lr_lambda": call}}
+
+
+@pytest.mark.parametrize("key", [("config", "model"), ("shape", "task"), ("config", "data")], ids=lambda key: key[-1])
+def test_no_module_of_a_library_is_run_to_find_a_class(key, content, monkeypatch):
+    Path("site-packages").mkdir()
+    Path("site-packages/installed.py").write_text(f"{HOSTILE}\ncall()\n")
+    monkeypatch.syspath_prepend(Path("site-packages").resolve())
+    torch.save(changed(content, (*key, "class_path"), "installed.Other"), "x.ckpt")
+    with pytest.raises(PflError, match=r"installed\.Other"):
+        load_method("x.ckpt") if key[-1] != "data" else resume(content["config"])
     assert not Path("called").exists()
 
 

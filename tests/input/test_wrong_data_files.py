@@ -85,15 +85,17 @@ def idx(name, shape):
 
 
 def picture(write):
-    """Puts a picture in the place of another, in the folders that the archive is unpacked to."""
+    """Puts a picture in the place of another."""
+    return lambda root: write(root / PICTURE)
 
-    def damage(root):
-        with tarfile.open(root / ARCHIVE) as archive:
-            archive.extractall(root, filter="data")
-        (root / ARCHIVE).unlink()
-        write(root / PICTURE)
 
-    return damage
+def archive(root):
+    """Puts an archive that is cut in the place of the folders."""
+    with tarfile.open(root / ARCHIVE, "w:gz") as whole:
+        whole.add(root / "train", "train")
+    for folder in ("train", "test"):
+        shutil.rmtree(root / folder)
+    cut(ARCHIVE)(root)
 
 
 def sized(*size):
@@ -183,7 +185,7 @@ ROWS = {
     "mnist-cut": ("MNIST", cut(MNIST + IMAGES), "cannot read 'files/MNIST/raw'"),
     "mnist-fewer": ("MNIST", idx(MNIST + LABELS, (399,)), "400 inputs with 399 targets"),
     # CINIC-10
-    "cinic10-cut": ("CINIC10", cut(ARCHIVE), ARCHIVE),
+    "cinic10-cut": ("CINIC10", archive, ARCHIVE),
     "cinic10-no-png": ("CINIC10", picture(lambda path: path.write_bytes(b"text")), PICTURE),
     "cinic10-size": ("CINIC10", sized(28, 32), PICTURE, "28 x 32 pixels instead of 32 x 32"),
     # LEAF's JSON

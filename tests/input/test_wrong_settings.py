@@ -1,6 +1,7 @@
 """Wrong settings get one line with the key, the value and what is allowed, before anything is built or written."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +250,45 @@ def test_settings_hand_no_function_to_a_class(settings, key, refused):
     for form in ("{class_path: canary.sing}", "canary.sing", "canary.bird"):
         Path("wrong.yaml").write_text(settings.replace("CALL", form))
         assert refused("fit", "--config=wrong.yaml")[1].startswith(key)
+
+
+def test_settings_hand_no_function_to_a_class_in_a_list(refused):
+    Path("canary.py").write_text(CANARY)
+    for form in ("canary.sing", "canary.bird", "os.getpid"):
+        line = refused("fit", f"{RATES}=LambdaLR", f"{RATES}.lr_lambda=[{form}]")[1]
+        assert re.match(r"model\.local\.lr_schedule\.lr_lambda: \S+ is not possible", line)
+    assert not Path("sung").exists()
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        "{class_path: sympy.Lambda, init_args: {signature: x, expr: \"__import__('pathlib').Path('sung').touch()\"}}",
+        "{class_path: torch.distributed.launcher.api.elastic_launch, init_args: {entrypoint: touch, config: "
+        "{min_nodes: 1, max_nodes: 1, nproc_per_node: 1}}}",
+    ],
+    ids=["sympy", "torch"],
+)
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ("trainer: {callbacks: [{class_path: LambdaCallback, init_args: {setup: CALL}}]}", "trainer.callbacks"),
+        ("trainer: {strategy: {class_path: DDPStrategy, init_args: {ddp_comm_hook: CALL}}}", "trainer.strategy"),
+        ("model: {class_path: FedAvg, init_args: {local: {lr_schedule: SCHEDULE}}}", "model.local.lr_schedule"),
+    ],
+    ids=["callback", "strategy", "schedule"],
+)
+def test_settings_make_no_library_s_object_to_be_called(settings, key, payload, refused):
+    text = settings.replace("SCHEDULE", "{class_path: LambdaLR, init_args: {lr_lambda: CALL}}").replace("CALL", payload)
+    Path("wrong.yaml").write_text(text)
+    assert refused("fit", "--config=wrong.yaml")[1].startswith(key)
+    assert not Path("sung").exists()
+
+
+def test_an_object_of_the_users_own_can_be_called(capsys):
+    Path("owned.py").write_text("class Halving:\n    def __call__(self, rounds):\n        return 0.5**rounds\n")
+    main(["fit", f"{RATES}=LambdaLR", f"{RATES}.lr_lambda=owned.Halving", "--trainer.fast_dev_run=true"])
+    assert "after round 1" in capsys.readouterr().out
 
 
 def test_a_class_where_anything_is_possible_stays_a_mapping():

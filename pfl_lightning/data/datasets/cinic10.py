@@ -1,4 +1,5 @@
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -10,6 +11,7 @@ from pfl_lightning.data.own.image_folders import read_pictures
 from pfl_lightning.data.partitions.dirichlet import GroupedDirichlet
 from pfl_lightning.data.reading import reading
 from pfl_lightning.data.transforms import ImageTransform
+from pfl_lightning.files import new_folder
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SPLITS = ("train", "test")
@@ -22,6 +24,7 @@ ARCHIVE = Remote(
     "CINIC-10.tar.gz",
     "6ee4d0c996905fe93221de577967a372",
 )
+MAX_BYTES = 2 << 30  # of the unpacked archive, which takes less than half of it
 
 
 class CINIC10(FederatedDataModule):
@@ -80,6 +83,23 @@ class CINIC10(FederatedDataModule):
     def _unpack(self) -> None:
         archive = find_or_fetch([Path(self.root) / ARCHIVE.name], ARCHIVE)
         part = Path(self.root) / f"{FOLDER}.part"
-        with reading(archive, "put it there again"), tarfile.open(archive) as files:
-            files.extractall(part, filter="data")
+        with reading(archive, "put it there again"), tarfile.open(archive) as files, new_folder(part):
+            files.extractall(part, _plain_members(files), filter="data")
             part.replace(Path(self.root) / FOLDER)
+
+
+def _plain_members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """The files and folders of an archive.
+
+    Raises:
+        ValueError: If it holds anything else, such as a link, with which tarfile's own filter can be led out of the
+            folder (CVE-2025-4517, before Python 3.12.11), or is too large.
+    """
+    size = 0
+    for member in archive:
+        if not (member.isfile() or member.isdir()):
+            raise ValueError(f"it must hold files and folders, got a link or a device: {member.name}")
+        size += tarfile.BLOCKSIZE + member.size
+        if size > MAX_BYTES:
+            raise ValueError(f"it must hold at most {MAX_BYTES:,} bytes")
+        yield member

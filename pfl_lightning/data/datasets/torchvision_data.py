@@ -74,6 +74,10 @@ class TorchvisionData(FederatedDataModule):
         return any(self.path.glob(self.pattern))
 
     def _download(self) -> None:
+        archive = Path(self.root) / getattr(self.source, "filename", "")
+        for path in (archive, *self.path.rglob("*")):
+            if path.is_symlink():
+                raise PflError(f"data.root: '{path}' is a link, and a download would overwrite what it points to")
         try:
             self.source(self.root, download=True)
         except Exception as error:  # what unpacks archives raises almost everything

@@ -82,6 +82,26 @@ def test_a_download_that_fails_leaves_no_folder(source, tmp_path, downloads):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        (MNIST, "MNIST/raw/t10k-labels-idx1-ubyte.gz"),
+        (CIFAR10, "cifar-10-python.tar.gz"),
+        (EMNIST, "EMNIST/raw/gzip/x"),
+    ],
+)
+def test_nothing_is_downloaded_through_a_link(source, name, tmp_path, downloads):
+    user = tmp_path / "user"
+    user.write_text("mine")
+    link = tmp_path / "data" / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(user)
+    with pytest.raises(PflError, match=rf"{name}' is a link, and a download would overwrite what it points to"):
+        source(root=str(tmp_path / "data")).prepare_data()
+    assert not downloads
+    assert user.read_text() == "mine"
+
+
 def test_archives_are_verified_and_unpacked_by_torchvision(fake, tmp_path, monkeypatch):
     archives, official = fakes.pack(fake.source, fake.folder)
     monkeypatch.setattr(fake.source, "source", official)
