@@ -2,6 +2,10 @@ import subprocess
 import sys
 
 import pytest
+from torch import nn
+
+from pfl_lightning.errors import SettingsError
+from pfl_lightning.settings.parser import CheckpointParser, SettingsParser
 
 FOREIGN = """
 from jsonargparse import get_loader
@@ -43,3 +47,13 @@ def test_a_foreign_parser_in_the_same_process_is_as_it_was():
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("(None, 'datetime.timedelta(days=2)', {'a': 2}, None)"), done.stdout
+
+
+@pytest.mark.parametrize("kind", [SettingsParser, CheckpointParser])
+def test_a_class_as_such_is_a_torch_module_or_ours_because_who_takes_it_will_call_it(kind):
+    parser = kind()
+    parser.add_argument("--kind", type=type)
+    assert parser.parse_object({"kind": "torch.nn.Linear"}).kind is nn.Linear
+    for path in ("sympy.core.function.Lambda", "collections.Counter"):
+        with pytest.raises(SettingsError, match=f"kind: {path} is not possible"):
+            parser.parse_object({"kind": path})

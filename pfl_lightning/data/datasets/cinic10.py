@@ -30,9 +30,9 @@ MAX_BYTES = 2 << 30  # of the unpacked archive, which takes less than half of it
 class CINIC10(FederatedDataModule):
     """CINIC-10: colour images of 32 x 32 pixels in CIFAR-10's 10 classes.
 
-    Reads the folders ``train`` and ``test`` with one folder of PNG files for each class. Where they are missing,
-    ``CINIC-10.tar.gz`` is unpacked to ``CINIC-10``, after it was downloaded if it is missing too. The 90,000 images of
-    ``valid`` are left out: no experiment has a use for them. The images are decoded once and then kept in
+    Reads the folders ``train`` and ``test`` with one folder of PNG files for each class. Where they are missing, the
+    official ``CINIC-10.tar.gz`` is unpacked to ``CINIC-10``, after it was downloaded if it is missing too. The 90,000
+    images of ``valid`` are left out: no experiment has a use for them. The images are decoded once and then kept in
     ``.pfl_cache``.
 
     Paper: Darlow et al., "CINIC-10 is not ImageNet or CIFAR-10", 2018, arXiv:1810.03505; used by FedMac,
@@ -47,7 +47,7 @@ class CINIC10(FederatedDataModule):
         """Download and unpack the archive if the folders are not there.
 
         Raises:
-            PflError: If that fails.
+            PflError: If that fails, or the archive that is there is cut or not the official one.
         """
         if self._folder() is None:
             with process_lock(Path(self.root) / f"{FOLDER}.lock"):
@@ -92,8 +92,8 @@ def _plain_members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     """The files and folders of an archive.
 
     Raises:
-        ValueError: If it holds anything else, such as a link, with which tarfile's own filter can be led out of the
-            folder (CVE-2025-4517, before Python 3.12.11), or is too large.
+        ValueError: If it is too large, or holds anything else, such as a link: in some versions of Python, links lead
+            tarfile's own filter out of the folder (CVE-2025-4517).
     """
     size = 0
     for member in archive:
