@@ -134,6 +134,11 @@ def broadcast(value: Value) -> Value:
     return values[0]
 
 
+def is_lost(error: BaseException) -> bool:
+    """Whether an error means that another process is gone; gloo raises a plain RuntimeError, with its own file."""
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "/gloo/" in str(error))
+
+
 def check_port() -> None:
     """Refuse a port of the environment at which processes cannot meet.
 

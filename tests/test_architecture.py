@@ -13,7 +13,7 @@ import pfl_lightning
 PACKAGE = Path(pfl_lightning.__file__).parent
 LEVELS = [
     {"bounds", "errors", "files", "objects", "score_kind", "seeding", "tree"},
-    {"processes", "tasks"},
+    {"paths", "processes", "tasks"},
     {"settings"},
     {"models", "system", "server", "client", "metrics", "report"},  # strangers to each other
     {"data", "uplink"},

@@ -17,7 +17,7 @@ from reproduction.pictures import COMMUNICATION_TIMES
 from pfl_lightning.report import save_figure, time_figure
 from pfl_lightning.report.compare_figures import cost_figure
 from pfl_lightning.report.measures import ROUNDS
-from pfl_lightning.report.tables import markdown
+from pfl_lightning.report.tables import Markup, markdown
 
 ROOT = Path(__file__).parents[1]
 EVIDENCE = ROOT / "docs/evidence"
@@ -77,7 +77,7 @@ def summary(rows: pd.DataFrame, folder: str = "") -> str:
     """
     counts = rows[rows.printed != OURS].value_counts(["paper", "word"])
     cells = [
-        [f"[{name}]({folder}{paper}.md)", *(str(counts.get((paper, word), 0)) for word in VERDICTS)]
+        [Markup(f"[{name}]({folder}{paper}.md)"), *(str(counts.get((paper, word), 0)) for word in VERDICTS)]
         for paper, name in PAPERS.items()
     ]
     return markdown("", ["paper", *VERDICTS], cells).strip() + "\n"

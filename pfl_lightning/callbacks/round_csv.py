@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import lightning.pytorch as pl
@@ -180,8 +181,14 @@ class RunTable(pl.Callback):
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Read where the table ended when the checkpoint was saved."""
+        """Read where the table ended when the checkpoint was saved.
+
+        Raises:
+            TypeError: If that is no round.
+        """
         self.last_saved = checkpoint.get("tables", {}).get(self.file)
+        if type(self.last_saved) not in (int, NoneType):
+            raise TypeError(f"tables.{self.file} must be a round, got {self.last_saved!r}")
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Continue the table of a resumed run; all processes must call ``continues`` together."""

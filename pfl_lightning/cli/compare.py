@@ -8,6 +8,7 @@ from pfl_lightning import report
 from pfl_lightning.bounds import NonNegativeFloat
 from pfl_lightning.cli.console import say_once, show
 from pfl_lightning.errors import PflError
+from pfl_lightning.paths import expand_home
 from pfl_lightning.score_kind import ACCURACY
 from pfl_lightning.settings.parser import SettingsParser
 
@@ -32,7 +33,7 @@ def compare_command(args: list[str]) -> None:
     targets = without_repeats(options.targets)
     if curves[0].score_kind == ACCURACY and (too_large := [target for target in targets if target > 1]):
         raise PflError(f"targets must be accuracies between 0 and 1, got {too_large[0]:g}")
-    folder = Path(options.out).expanduser()
+    folder = expand_home(options.out, "out")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -41,10 +42,13 @@ def compare_command(args: list[str]) -> None:
     choice = choice_among(curves) if report.can_choose(curves) else None
     times = without_repeats(options.communication_times)
     tables = [*report.tables_of(curves, times, targets), *(report.choice_tables(choice) if choice else ())]
-    for table in tables:
-        report.write_csv(table.rows, folder / f"{table.name}.csv")
-        (folder / f"{table.name}.md").write_text(table.text)
-    report.write_pictures(report.pictures_of(curves, times, choice), options.format, folder)
+    try:
+        for table in tables:
+            report.write_csv(table.rows, folder / f"{table.name}.csv")
+            (folder / f"{table.name}.md").write_text(table.text)
+        report.write_pictures(report.pictures_of(curves, times, choice), options.format, folder)
+    except OSError as error:  # without a name, if the disk is full
+        raise PflError(f"out: cannot write '{error.filename or folder}' ({error.strerror})") from error
     printed = [table for table in tables if table.name in PRINTED and table.says_something]
     for table in printed:  # when all files are there, as `| head` ends the program
         show(table.text)

@@ -1,13 +1,13 @@
 """``pfl data prepare`` and ``pfl data describe``."""
 
 import re
-from pathlib import Path
 
 from pfl_lightning.callbacks.figures import graph_figure
 from pfl_lightning.cli.console import CONSOLE, show
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.data.reading import loading_status
 from pfl_lightning.errors import PflError, SettingsError, one_line
+from pfl_lightning.paths import expand_home
 from pfl_lightning.report import partition_figure, partition_table, save_figure
 from pfl_lightning.runs.run_settings import make_parts, parse_words, run_parser
 from pfl_lightning.settings.parser import SettingsParser
@@ -89,7 +89,7 @@ def describe(args: list[str]) -> None:
     parser = run_parser()
     parser.add_argument("--figure", type=str, default="partition.png")
     parsed = parse_words(parser, args)
-    path = Path(parsed.pop("figure")).expanduser()
+    path = expand_home(parsed.pop("figure"), "figure")
     parts = make_parts(parser, parsed)
     data = parts.data
     data.setup()

@@ -3,12 +3,14 @@
 Imports no library, so that such answers are quick.
 """
 
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from pfl_lightning import __version__
 from pfl_lightning.errors import PflError, nearest
@@ -46,7 +48,7 @@ def load(command: str) -> Any:
     """Import the function of a command.
 
     Raises:
-        PflError: If there is no such command.
+        PflError: If there is no such command, or matplotlib, which looks when it is imported, has no such backend.
     """
     if command not in COMMANDS:
         allowed = f"allowed: {', '.join(COMMANDS)}"
@@ -54,7 +56,12 @@ def load(command: str) -> Any:
             raise PflError(f"{command}: the command before it is missing; {allowed}")
         raise PflError(f"{command}: no such command{nearest(command, COMMANDS) or f'; {allowed}'}")
     module, _ = COMMANDS[command]
-    return getattr(import_module(f"{__package__}.{module}"), f"{command}_command")
+    try:
+        return getattr(import_module(f"{__package__}.{module}"), f"{command}_command")
+    except ValueError as error:
+        if "MPLBACKEND" not in os.environ:
+            raise
+        raise PflError(f"MPLBACKEND: {error}") from error
 
 
 def main(args: list[str] | None = None) -> None:
@@ -77,31 +84,83 @@ def prepare(args: list[str] | None = None) -> Callable[[], None]:
         return partial(answer, words)
     from pfl_lightning.cli.running import run
 
-    return partial(run, load(command), [*map(str, words[1:])])
+    with ending_with_code_2():
+        return partial(run, written_out()(load(command)), [*map(str, words[1:])])
 
 
 def answer(words: list[str]) -> None:
     """Answer a command line that needs no library.
 
     Raises:
-        SystemExit: With code 2 if the command line is wrong.
+        SystemExit: With code 2 if the command line is wrong, 1 if the answer cannot be written.
     """
     command = words[0] if words else ""
-    if command in ("-h", "--help"):
-        sys.stdout.write(f"{overview()}\n")
-    elif command == "--version":
-        sys.stdout.write(f"pfl {__version__}\n")
-    elif not command:
+    if not command:
         sys.stderr.write(f"{overview()}\n")
         raise SystemExit(2)
-    elif command in COMMANDS and asks_for_help(words):
-        sys.stdout.write(help_text(command))
-    else:
-        try:
+    if sys.stdout is None:
+        refuse_output("closed")
+    with ending_with_code_2(), written_out():
+        if command in ("-h", "--help"):
+            sys.stdout.write(f"{overview()}\n")
+        elif command == "--version":
+            sys.stdout.write(f"pfl {__version__}\n")
+        elif command in COMMANDS and asks_for_help(words):
+            sys.stdout.write(help_text(command))
+        else:
             load(command)(words[1:])
-        except PflError as error:
-            sys.stderr.write(f"pfl: error: {error}\n")
-            raise SystemExit(2) from None
+
+
+@contextmanager
+def ending_with_code_2() -> Iterator[None]:
+    """End the process with a line and code 2 after a ``PflError``."""
+    try:
+        yield
+    except PflError as error:
+        sys.stderr.write(f"pfl: error: {error}\n")
+        raise SystemExit(2) from None
+
+
+@contextmanager
+def written_out() -> Iterator[None]:
+    """All that the block writes to stdout has left the process when it ends; a closed stdout only matters to answers.
+
+    Raises:
+        SystemExit: With code 1 if it cannot leave, after a line that says why, unless its reader has ended.
+    """
+    is_closed = sys.stdout is None
+    if is_closed:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    try:
+        yield
+    except SystemExit as ended:
+        if is_closed and not ended.code:  # the parser has answered
+            refuse_output("closed")
+        raise
+    except OSError as error:
+        if error.filename is None:
+            flush("\n")  # which fails again if stdout did
+        raise
+    finally:
+        flush()
+
+
+def flush(text: str = "") -> None:
+    """Write a text, and all before it, to stdout; see ``written_out``."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python tries again when it ends
+        if isinstance(error, BrokenPipeError):
+            raise SystemExit(1) from None
+        refuse_output(error.strerror)
+
+
+def refuse_output(reason: str | None) -> NoReturn:
+    """End the process with a line and code 1, since nothing can be written to stdout."""
+    sys.stderr.write(f"pfl: error: stdout: cannot be written ({reason})\n")
+    raise SystemExit(1) from None
 
 
 def overview() -> str:

@@ -99,14 +99,15 @@ class Plan(NamedTuple):
             varied: The keys of what varies.
 
         Raises:
-            PflError: If there is one, or no seed.
+            PflError: If there is one, or no method or seed.
         """
+        for name, given in (("methods", self.methods), ("seeds", self.seeds)):
+            if not given:
+                raise PflError(f"{name}: a value is missing")
         names = [Path(method).stem for method in self.methods]
         for name in names:
             if names.count(name) > 1:
                 raise PflError(f"methods: {name} is listed twice; allowed: files with different names")
-        if not self.seeds:
-            raise PflError("seeds: a value is missing")
         for word in [*self.passed, *(f"--{key}" for key in varied)]:
             if word.partition("=")[0] in OWN:
                 raise PflError(f"{word} is not possible, the sweep sets it; allowed: --seeds, --out")

@@ -47,7 +47,8 @@ def run(command: Callable[[list[str]], Any], words: list[str]) -> None:
 def is_expected(error: Exception) -> bool:
     """Whether the user gets a line for an error, and no traceback."""
     is_lightnings = type(error).__name__ == "MisconfigurationException"  # whose import takes seconds
-    is_bug = not isinstance(error, EXPECTED) or (type(error) is RuntimeError and not is_out_of_memory(error))
+    is_explained = is_out_of_memory(error) or lost_process(error)
+    is_bug = not isinstance(error, EXPECTED) or (type(error) is RuntimeError and not is_explained)
     return not debugging() and (is_lightnings or not is_bug or bool(blame(error)))
 
 
@@ -57,7 +58,18 @@ def reason(error: Exception) -> str:
         return str(cause)
     if is_out_of_memory(error):
         return f"not enough memory: {one_line(error)}; try fewer clients or a smaller network {TRACEBACK_HINT}"
+    if lost := lost_process(error):
+        return f"another process of this run has ended ({lost}); add --ckpt_path last to the command to continue"
     return blame(error) or f"{explain(str(error))} {TRACEBACK_HINT}"
+
+
+def lost_process(error: Exception) -> str:
+    """What torch says if another process of the run is gone; empty if that is not why."""
+    if "torch" not in sys.modules:
+        return ""
+    from pfl_lightning import processes
+
+    return one_line(error).partition(". ")[0] if processes.is_lost(error) else ""
 
 
 def _rank_prefix() -> str:

@@ -20,8 +20,9 @@ def cached(parse: Callable[[], Content], sources: Sequence[Path], folder: Path, 
     """The result of a slow parse, from a file if the same sources were parsed before.
 
     The file is ``.pfl_cache/<name>.pt`` in the folder; it may be deleted at any time, and is replaced when the version
-    or a source differs: its name, its size or the time of its last change. Of several processes one parses, and the
-    others wait and then map its file. Where it cannot be written, a warning says so.
+    or a source differs: its name, its size or the time of its last change; or if a byte of the file itself has changed.
+    Of several processes one parses, and the others wait and then map its file. Where it cannot be written, a warning
+    says so.
 
     Args:
         parse: Reads the sources.
@@ -74,6 +75,8 @@ def _key(sources: Sequence[Path], folder: Path, version: int) -> str:
 
 
 def _read(path: Path, key: str) -> Content | None:
+    if not files.is_intact(path):  # torch does not look at the checksums in it
+        return None
     try:
         stored = torch.load(path, mmap=True, weights_only=True)
         return dict(stored["content"]) if stored["key"] == key else None

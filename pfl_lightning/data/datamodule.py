@@ -1,6 +1,5 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import lightning.pytorch as pl
@@ -33,6 +32,7 @@ from pfl_lightning.data.rounds import Arrivals, EvalBatch, EvalLoader, Round, Ro
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.models import InputKind
 from pfl_lightning.objects import constructor_arguments
+from pfl_lightning.paths import expand_home
 from pfl_lightning.seeding import numpy_generator
 from pfl_lightning.server import client_weights
 from pfl_lightning.system import Asynchronous, FixedExponential, Participation, Speeds, Times
@@ -119,13 +119,11 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         seed: Seed = 1,
     ) -> None:
         super().__init__()
-        if not root:
-            raise PflError("data.root must be a folder, such as . for this one, got ''")
         for part, kind in ((partition, Partition), (participation, Participation), (speeds, Speeds)):
             if not isinstance(part, kind | None):
                 raise PflError(f"data.{kind.__name__.lower()} must be an object of {kind.__name__}, got {part}")
         self.init_args = constructor_arguments(FederatedDataModule)
-        self.root = str(Path(root).expanduser())
+        self.root = str(expand_home(root, "data.root"))
         self.num_clients = num_clients or DEFAULT_CLIENTS
         self.partition = partition or self.usual_partition()
         self.participation = participation or Participation()  # it has state, so it must not be shared

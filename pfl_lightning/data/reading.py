@@ -1,6 +1,7 @@
-"""Reading files of data: one line for what is wrong, pickles that run no code, and progress on a terminal."""
+"""Reading files of data: one line for what is wrong, no code of theirs is run, and progress on a terminal."""
 
 import pickle
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from errno import EINVAL
@@ -8,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.status import Status
 
 from pfl_lightning.errors import PflError, one_line
+from pfl_lightning.files import is_intact
 
 CONSOLE = Console(stderr=True)  # one for all bars: rich stacks those that are shown at the same time
 
@@ -58,6 +61,26 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return f"{error} is missing" if isinstance(error, KeyError) else one_line(error)
+
+
+def read_tensors(path: Path) -> Any:
+    """Read what ``torch.save`` has written, onto the CPU: tensors and plain values. No code of the file is run.
+
+    Args:
+        path: The file.
+
+    Raises:
+        OSError: If it cannot be opened.
+        ValueError: If it holds anything else, or is damaged; torch's own words advise to run its code.
+    """
+    with path.open("rb"):
+        pass
+    if zipfile.is_zipfile(path) and not is_intact(path):
+        raise ValueError("it is damaged")
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises errors of many kinds for foreign files
+        raise ValueError("not what torch.save writes, not complete, or not plain values and tensors") from error
 
 
 def read_pickle(path: Path) -> dict[str, Any]:

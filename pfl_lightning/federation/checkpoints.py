@@ -3,6 +3,7 @@
 from argparse import ArgumentError
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from math import isfinite
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,28 @@ def check_same(content: Content, entry: str, current: Mapping[str, Any]) -> None
         if saved != value:
             words = ("none" if side is None else side for side in (saved, value))
             raise refusal(content, "{}: {} in the checkpoint, {} now; allowed: the same".format(name, *words))
+
+
+def check_like(content: Content, key: str, saved: Any, own: Any) -> None:
+    """Check that an entry has finite numbers, texts and mappings where what would be saved now has them.
+
+    Args:
+        content: The checkpoint.
+        key: The key of the entry.
+        saved: The entry.
+        own: What would be saved now. Keys may be missing, such as those of another version of Lightning.
+
+    Raises:
+        PflError: If it has something else.
+    """
+    if isinstance(own, Mapping) and isinstance(saved, Mapping):
+        for name in own.keys() & saved.keys():
+            check_like(content, f"{key}.{name}", saved[name], own[name])
+    elif isinstance(own, int | float):
+        if not (isinstance(saved, int | float) and isfinite(saved)):
+            raise refusal(content, f"{key} must be a finite number, got {saved!r}")
+    elif not isinstance(saved, type(own)):
+        raise refusal(content, f"{key} must be of the type {type(own).__name__}, got {saved!r}")
 
 
 def check_finite(content: Content, constants: Collection[str]) -> None:

@@ -1,7 +1,6 @@
 """Pretrained weights: read from a file, copied into a network, and left out of checkpoints where they stay frozen."""
 
 import hashlib
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pfl_lightning import files
-from pfl_lightning.data.reading import reading
+from pfl_lightning.data.reading import read_tensors, reading
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checkpoints import Content, refusal
 from pfl_lightning.models import Network
+from pfl_lightning.paths import expand_home
 from pfl_lightning.server import unpack_tensors
 from pfl_lightning.tree import Tree, movable, prefixed, select
 
@@ -34,7 +33,7 @@ def read_weights(file: str) -> Tree:
     Raises:
         PflError: If it cannot be read, or holds anything but plain values and tensors.
     """
-    path = Path(file).expanduser()
+    path = expand_home(file, KEY)
     with reading(path, "write it with torch.save(module.state_dict(), file)", key=KEY):
         content = _content(path)
         for key in WITHIN:
@@ -43,14 +42,7 @@ def read_weights(file: str) -> Tree:
 
 
 def _content(path: Path) -> Mapping[str, Any]:
-    with path.open("rb"):
-        pass
-    if zipfile.is_zipfile(path) and not files.is_intact(path):
-        raise ValueError("it is damaged")
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises errors of many kinds for foreign files
-        raise ValueError("not what torch.save writes, not complete, or not plain values and tensors") from error
+    content = read_tensors(path)
     if isinstance(content, Mapping) and BASE in content:
         raise ValueError("a checkpoint without the frozen weights that its run was given")
     if not isinstance(content, Mapping):

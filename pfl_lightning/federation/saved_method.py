@@ -6,6 +6,7 @@ from pfl_lightning.federation.checkpoints import (
     FORMAT,
     Content,
     check_finite,
+    check_like,
     check_optimizer_state,
     check_same,
     refusing,
@@ -42,6 +43,7 @@ def restore_method(method: Any, checkpoint: Content) -> None:
             method.build(**shape_of(checkpoint))
         check_same(checkpoint, "shape", method.built_for)
         check_same(checkpoint, "given", method.function_paths)
+        check_like(checkpoint, "accounting", checkpoint["accounting"], method.accounting.state_dict())
         method.accounting.load_state_dict(checkpoint["accounting"])
         method.cohort.load(checkpoint)
         method.versions.load(checkpoint)

@@ -29,6 +29,7 @@ from pfl_lightning.report.measures import (
     reference_of,
 )
 from pfl_lightning.report.run_files import WITHOUT_ROUNDS
+from pfl_lightning.report.tables import shown_as_is
 from pfl_lightning.settings.values import class_name
 
 Format = Literal["png", "pdf", "svg"]
@@ -96,7 +97,7 @@ def write_pictures(pictures: Iterator[Picture], formats: Sequence[Format], out: 
     for name, figure, caption in pictures:
         save_figure(figure, *(out / f"{name}.{suffix}" for suffix in formats))
         code = latex(name, caption)
-        sections.append(f"## {name}\n\n![{name}]({name}.{ending})\n\n{caption}\n\n```latex\n{code}\n```\n")
+        sections.append(f"## {name}\n\n![{name}]({name}.{ending})\n\n{shown_as_is(caption)}\n\n```latex\n{code}\n```\n")
     (out / "figures.md").write_text("\n".join(sections))
 
 
@@ -178,10 +179,11 @@ def latex(name: str, caption: str) -> str:
         name: Name of its file, without the ending.
         caption: The caption.
     """
+    text = " ".join(caption.split()).translate(LATEX)
     return rf"""\begin{{figure}}
   \centering
   \includegraphics[width=\linewidth]{{{name}}}
-  \caption{{{caption.translate(LATEX)}}}
+  \caption{{{text}}}
   \label{{fig:{name}}}
 \end{{figure}}"""
 

@@ -1,5 +1,6 @@
 """Tables of means over seeds, as Markdown and CSV."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from math import isnan, nan
 from pathlib import Path
@@ -15,6 +16,13 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 Rows = list[Row]
 OVER_SEEDS = "mean ± standard deviation over seeds"
+# what ends a cell or begins HTML, and the address of a link or picture; numbers may be < 1, and settings lists
+_MARKS = re.compile(r"[\\|]|<(?=[a-zA-Z/!?])|(?<=\])\(")
+_FORMULA = ("=", "+", "-", "@")  # what cells begin with that a spreadsheet computes
+
+
+class Markup(str):
+    """Text that is Markdown already."""
 
 
 class Table(NamedTuple):
@@ -84,17 +92,30 @@ def seeds_markdown(
 
 
 def markdown(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A table with a line above it."""
-    cells = [list(map(str, row)) for row in (columns, *rows)]
+    """A table with a line above it; all is shown as it is, but ``Markup``."""
+    cells = [list(map(shown_as_is, row)) for row in (columns, *rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in cells]
     rule = "|".join("-" * (width + 2) for width in widths)
     lines.insert(1, f"|{rule}|")
-    return "\n".join((title, "", *lines, ""))
+    return "\n".join((shown_as_is(title), "", *lines, ""))
+
+
+def shown_as_is(value: Any) -> str:
+    r"""Markdown of one line that shows a text and obeys nothing in it: names in a stranger's run may be anything.
+
+    Examples:
+        >>> shown_as_is("a|b <script> ![](http://x)")
+        'a\\|b \\<script> ![]\\(http://x)'
+    """
+    return value if isinstance(value, Markup) else _MARKS.sub(r"\\\g<0>", " ".join(str(value).split()))
 
 
 def write_csv(rows: Rows, path: Path) -> None:
-    """Write rows; a nan becomes an empty cell."""
+    """Write rows; a nan becomes an empty cell, and text that would be a formula in a spreadsheet gets an apostrophe."""
     import pandas as pd
 
-    pd.DataFrame(rows).to_csv(path, index=False)
+    def cell(value: Any) -> Any:
+        return f"'{value}" if isinstance(value, str) and value.lstrip().startswith(_FORMULA) else value
+
+    pd.DataFrame(rows).map(cell).to_csv(path, index=False)

@@ -20,6 +20,7 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checkpoints import FILE, DamagedError, read_checkpoint, refusal, refusing
 from pfl_lightning.methods import Method
 from pfl_lightning.objects import default_arguments, known_subclass, public_path, to_settings, unserializable_keys
+from pfl_lightning.paths import expand_home
 from pfl_lightning.runs.folders import versions
 from pfl_lightning.settings.parser import CheckpointParser, strict_parsing
 from pfl_lightning.settings.registry import options_of
@@ -27,7 +28,14 @@ from pfl_lightning.settings.values import LOGGED, Settings, changes, flat, may_c
 
 # options of the trainer that an evaluation does not take over from training
 OF_PROCESSES = ("devices", "num_nodes", "strategy")
-ENTRIES = (FILE, "config", "global_step", "fingerprint", "callbacks", "monitor")  # what a checkpoint says of its run
+ENTRIES = {  # what a checkpoint says of its run, and the type of each
+    FILE: str,
+    "config": dict,
+    "global_step": int,
+    "fingerprint": str,
+    "callbacks": dict,
+    "monitor": str,
+}
 
 
 class Resume(NamedTuple):
@@ -58,12 +66,12 @@ def expand_path(path: str | Path, key: str) -> Path:
         key: The option.
 
     Raises:
-        PflError: If there is no such user, or a variable is not set.
+        PflError: If it is empty, there is no such user, or a variable is not set.
     """
-    expanded = os.path.expanduser(os.path.expandvars(path))
-    if unknown := re.search(r"^~[^/]*|\$\w+|\$\{\w+\}", expanded):
+    expanded = os.path.expandvars(path)
+    if unknown := re.search(r"\$\w+|\$\{\w+\}", expanded):
         raise PflError(f"{key}: {unknown[0]} in {path} is not known here")
-    return Path(expanded)
+    return expand_home(expanded, key)
 
 
 def runs_folder(settings: Settings) -> Path:
@@ -248,7 +256,14 @@ def _newest(folder: Path) -> Resume | None:
 
 
 def _entries_of_run(path: Path) -> dict[str, Any]:
-    return {name: entry for name, entry in read_checkpoint(path).items() if name in ENTRIES}
+    content = read_checkpoint(path)
+    with refusing(content):
+        for name, kind in ENTRIES.items():
+            if type(content[name]) is not kind:
+                raise refusal(content, f"{name} must be of the type {kind.__name__}, got {content[name]!r}")
+    if content["global_step"] < 0:
+        raise refusal(content, f"global_step must be 0 or more, got {content['global_step']}")
+    return {name: content[name] for name in ENTRIES}
 
 
 def _kept(settings: Settings) -> dict[str, Any]:

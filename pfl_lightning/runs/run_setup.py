@@ -19,6 +19,7 @@ from pfl_lightning.callbacks.round_csv import RoundCsv
 from pfl_lightning.callbacks.run_folder import continues
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import MachineError, PflError, cause_of, causes
+from pfl_lightning.federation.checkpoints import Content, check_like, refusal
 from pfl_lightning.methods import Method
 from pfl_lightning.report.run_files import CLIENTS, CONFIG, LABEL, METRICS
 from pfl_lightning.runs.folders import LOCK, RunFolder, new_folder
@@ -110,10 +111,37 @@ class RunSetup(pl.Callback):
         if trainer.ckpt_path is None:
             self._write(trainer)
 
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Check the loops; remember of how many optimizers there are states, since Lightning takes fewer."""
+        if self.command == "fit":
+            loop = checkpoint["loops"]["fit_loop"]
+            check_like(checkpoint, "loops.fit_loop", loop, trainer.fit_loop.state_dict())
+            self.rounds_of_loader = loop["state_dict"]["combined_loader"][0]["done"]
+            self.states = {name: len(checkpoint[name]) for name in ("optimizer_states", "lr_schedulers")}
+
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write the settings of a run that resumes when all else can."""
-        if trainer.ckpt_path is not None:
+        if self.resume is not None:
+            self._check_restored(trainer, self.resume.content)
             self._write(trainer)
+
+    def _check_restored(self, trainer: pl.Trainer, content: Content) -> None:
+        """Refuse a checkpoint of which Lightning has left out something, or whose parts are of different rounds.
+
+        Raises:
+            PflError: If it has.
+        """
+        needed = {"optimizer_states": len(trainer.optimizers), "lr_schedulers": len(trainer.lr_scheduler_configs)}
+        for name, count in needed.items():
+            if self.states[name] != count:
+                raise refusal(content, f"{name} must have {count} entries, got {self.states[name]}")
+        rounds = content["global_step"]
+        clock = self.parts.method.accounting.clock.rounds
+        for part, counted in (("accounting", clock), ("loops", trainer.global_step), ("loops", self.rounds_of_loader)):
+            if counted != rounds:
+                raise refusal(content, f"{part} must count {rounds} rounds, as global_step does, got {counted}")
 
     def _write(self, trainer: pl.Trainer) -> None:
         if self.run_folder is None or not trainer.is_global_zero:
@@ -177,8 +205,7 @@ def check_data(data: FederatedDataModule, resume: Resume | None) -> None:
     """
     place = getattr(data, data.files_option)
     held = f"data.{data.files_option}: '{place}'" if place else f"data: {type(data).__name__}"
-    before = resume and resume.content.get("fingerprint")
-    if before and before != data.fingerprint():
+    if resume and resume.content["fingerprint"] != data.fingerprint():
         raise PflError(f"{held} holds other data than the checkpoint was trained on; allowed: the same")
     if processes.count() > 1 and len(set(processes.all_gather(data.fingerprint()))) > 1:
         raise PflError(f"{held} holds different data on the machines of this run; allowed: the same")

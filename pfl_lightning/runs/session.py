@@ -1,8 +1,10 @@
 """One run: a trainer with the callbacks that every run has, and how it starts and ends."""
 
+import inspect
 import logging
 import signal
 import sys
+import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -10,6 +12,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import ProgressBar
+from lightning.pytorch.trainer.connectors.checkpoint_connector import _CheckpointConnector
 from lightning.pytorch.utilities import rank_zero_only
 
 from pfl_lightning import processes
@@ -18,13 +21,14 @@ from pfl_lightning.callbacks.board import silence_writer_threads
 from pfl_lightning.callbacks.monitors import CheckMonitors
 from pfl_lightning.callbacks.progress_bar import RoundProgressBar
 from pfl_lightning.data.reading import loading_status
-from pfl_lightning.errors import NOISE, PflError, one_line, printable
+from pfl_lightning.errors import NOISE, PflError, is_out_of_memory, one_line, printable
 from pfl_lightning.federation.checkpoints import refusing
 from pfl_lightning.runs.resume import Resume, changes_on_resume, refuse_stopped, runs_folder
 from pfl_lightning.runs.run_settings import RunParts
 from pfl_lightning.runs.run_setup import Command, RunSetup
 from pfl_lightning.runs.trainer_options import check_callbacks
 
+RESTORING = inspect.getfile(_CheckpointConnector)
 CHATTER = ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.seed")
 
 
@@ -120,7 +124,8 @@ class Session:
             except Exception as error:
                 self.run_setup.check_folder(self.trainer)  # if it is gone, that is why
                 self.run_setup.check_room(error)
-                raise
+                with refusing(self.resume.content) if self.resume and is_restoring(error) else nullcontext():
+                    raise
 
     def _was_started(self) -> bool:
         """Whether a launcher has started this process, and all others."""
@@ -145,6 +150,13 @@ class Session:
         if rounds <= done:
             raise PflError(f"trainer.max_steps: {rounds} is not possible; allowed: more than the {done} rounds done")
         refuse_stopped(resume.content, settings, self.parts.callbacks)
+
+
+def is_restoring(error: BaseException) -> bool:
+    """Whether an error has come while Lightning restored a checkpoint, for which it has no public hook."""
+    frames = traceback.extract_tb(error.__traceback__)
+    is_there = any(frame.filename == RESTORING and "restore" in frame.name for frame in frames)
+    return is_there and not is_out_of_memory(error)
 
 
 @contextmanager

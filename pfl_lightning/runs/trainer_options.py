@@ -70,16 +70,23 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         if trainer[option] not in possible:
             allowed = ", ".join("null" if value is None else str(value) for value in possible)
             raise PflError(f"trainer.{option}: {trainer[option]} is not possible; allowed: {allowed}")
-    strategy = trainer["strategy"]
-    name = class_name(strategy["class_path"]) if isinstance(strategy, Mapping) else strategy
-    if name not in STRATEGIES:
-        raise PflError(f"trainer.strategy: {name} is not possible; allowed: {', '.join(STRATEGIES)}")
+    strategy = _name_of(trainer["strategy"])
+    if strategy not in STRATEGIES:
+        raise PflError(f"trainer.strategy: {strategy} is not possible; allowed: {', '.join(STRATEGIES)}")
+    profiler = _name_of(trainer["profiler"])
+    if profiler in ("xla", "XLAProfiler"):  # of TPUs; where their library is missing, it prints a traceback as well
+        raise PflError(f"trainer.profiler: {profiler} is not possible; allowed: null, simple, advanced, pytorch")
     interval = trainer["val_check_interval"]
     if interval is not None and (type(interval) is not int or interval < 1):
         what = "a number of rounds, or null to evaluate only before the first round and after the last"
         raise PflError(f"trainer.val_check_interval must be {what}, got {interval}")
     if trainer["default_root_dir"] is None:
         raise PflError("trainer.default_root_dir must be a folder, got null")
+
+
+def _name_of(part: Any) -> Any:
+    """The name of a part of the trainer, which is given by its class or by a word."""
+    return class_name(part["class_path"]) if isinstance(part, Mapping) else part
 
 
 def refuse_several_processes(settings: Mapping[str, Any], command: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt
 from pfl_lightning.errors import PflError
+from pfl_lightning.paths import expand_home
 from pfl_lightning.seeding import seed_of
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ class GraphFile(Topology):
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = Path(path).expanduser()
+        self.path = expand_home(path, "model.topology.path")
 
     def draw(self, num_clients: int, seed: int) -> "nx.Graph":
         """Read the graph.

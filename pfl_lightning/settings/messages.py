@@ -21,6 +21,9 @@ from pfl_lightning.settings.values import class_name, shown_class
 
 _KEY = re.compile(r'^(?:Type .+ expects a function or a callable class: )?Parser key "(.+?)"(?: element \d+)?:\s*(.*)$')
 _OWNER = re.compile(r"class_path[ =]'([\w.]+)'")
+_UNION = re.compile(
+    r"Does not validate against any of the Union subtypes.*?Errors:\s*- (?!Not a valid)(.+?)\n", re.DOTALL
+)
 _NO_OPTION = re.compile(r"Option '([\w.]+)' is not accepted|[uU]nrecognized arguments: --([\w.]+)")
 _MISSING = re.compile(r"the following arguments are required: (\w+)")
 _VALUES = (
@@ -82,6 +85,8 @@ def explain(message: str, options: Iterable[str] = ()) -> str:
     if wrong := re.match(r"the following arguments are required: (.+)", message):
         names = [f"--{name}" if f"--{name}" in options else name for name in wrong[1].split(", ")]
         return f"{', '.join(names)}: a value is missing"
+    if wrong := _UNION.match(message):  # what the constructor of a class has said, without the option
+        return f"{class_name(_captured(_OWNER, [message]))}: {wrong[1]}"
     problems = list(_problems(message))
     if not problems:
         return " ".join(re.sub(r"Call to compute_fn of link .* failed: ", "", message).split())

@@ -216,6 +216,8 @@ def load_settings(text: str) -> Any:
     return yaml_loader(text)
 
 
+# defaults of Lightning's, such as that of Timer.interval, are words of an enumeration
+yaml.SafeDumper.add_multi_representer(str, lambda dumper, word: dumper.represent_str(str.__str__(word)))
 set_loader(MODE, load_settings, exceptions=(yaml.YAMLError,))
 
 

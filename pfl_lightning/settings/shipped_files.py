@@ -1,5 +1,6 @@
 """The settings files that come with the package, which every option for a settings file finds by name."""
 
+import os
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
@@ -28,7 +29,7 @@ def config_file(word: str, option: str = "config") -> str:
     Raises:
         SettingsError: If there is no such file.
     """
-    path = Path(word).expanduser()
+    path = Path(os.path.expanduser(word))  # which leaves the name of a user who is not there
     if any(mark in word for mark in ":{"):
         return word
     if path.is_file():

@@ -1,6 +1,9 @@
+import os
 import re
 import subprocess
 import sys
+from errno import ENOSPC
+from os import strerror
 
 import pytest
 import yaml
@@ -88,6 +91,41 @@ def test_pfl_alone_shows_the_commands_and_fails(capsys):
         main([])
     assert ended.value.code == 2
     assert "commands:" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", [">/dev/full", ">&-"])
+@pytest.mark.parametrize(
+    ("words", "unbuffered"),
+    [
+        *(("list methods", unbuffered) for unbuffered in ("", "1")),
+        *(("fit --print_config", unbuffered) for unbuffered in ("", "1")),
+        *((words, "") for words in ("list", "--help", "--version", "fit --help")),
+    ],
+)
+def test_an_answer_that_nobody_can_read_ends_with_a_line(words, unbuffered, place):
+    shell = f"{sys.executable} -m pfl_lightning {words} {place}"
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(shell, shell=True, capture_output=True, text=True, env=environment)
+    reason = "closed" if place == ">&-" else strerror(ENOSPC)
+    assert (done.returncode, done.stderr) == (1, f"pfl: error: stdout: cannot be written ({reason})\n")
+
+
+@pytest.mark.slow
+def test_an_answer_whose_reader_ends_says_nothing():
+    done = subprocess.run(
+        f"{sys.executable} -m pfl_lightning list methods | head -1", shell=True, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.slow
+def test_a_backend_that_matplotlib_lacks_is_named():
+    command = [sys.executable, "-m", "pfl_lightning", "compare", "nowhere"]
+    done = subprocess.run(command, env={**os.environ, "MPLBACKEND": "canvas"}, capture_output=True, text=True)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("pfl: error: MPLBACKEND: Key backend: 'canvas' is not a valid value for backend; ")
+    assert done.returncode == 2
 
 
 @pytest.mark.parametrize("name", COMMANDS)

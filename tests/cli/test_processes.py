@@ -141,7 +141,11 @@ def test_a_kill_of_one_process_ends_all_and_leaves_a_good_checkpoint(
     rank, start, straight, in_an_empty_folder, tmp_path
 ):
     kill = ending("Signalled", rank=rank, rounds=3, number=signal.SIGKILL)
-    assert 0 not in [code for code, *_ in start(tmp_path, *FIT, TWO, *NO_FIGURES, *kill)]
+    ended = start(tmp_path, *FIT, TWO, *NO_FIGURES, *kill)
+    assert 0 not in [code for code, *_ in ended]
+    (line,) = "".join(err for *_, err in ended).splitlines()
+    assert "another process of this run has ended (" in line
+    assert line.endswith("; add --ckpt_path last to the command to continue")
     main([*FIT, *NO_FIGURES, "--ckpt_path=last", "--trainer.enable_progress_bar=false"])
     assert_same(run_of(tmp_path), straight)
 

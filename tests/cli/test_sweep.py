@@ -354,6 +354,8 @@ BOTH = "--methods fedrep.yaml fedavg.yaml --seeds 1 --vary"
         (f"{GIVEN} -- --help", "--help is not possible"),
         ("--methods fedavg.yaml", "--seeds: a value is missing"),
         ("--methods fedavg.yaml --config empty.yaml", "seeds: a value is missing"),
+        ("--seeds 1 --config no_method.yaml", "methods: a value is missing"),
+        (f"{GIVEN} --out=", "out must be a path, such as . for this folder, got ''"),
         (f"{GIVEN} --config list.yaml", "config: [seeds, methods] is not possible; allowed: settings by their"),
         (f"{GIVEN} --config=wrong.yaml", "rounds: no such option"),
         # what the library of clusters knows
@@ -372,6 +374,7 @@ def test_what_cannot_be_planned_is_refused_before_anything_starts(words, line, p
     Path("list.yaml").write_text("[seeds, methods]")
     Path("wrong.yaml").write_text("rounds: 3")
     Path("empty.yaml").write_text("seeds: []")
+    Path("no_method.yaml").write_text("methods: []")
     code, error = refused("sweep", *words.split())
     assert error.startswith(line)
     assert code == 2

@@ -430,7 +430,7 @@ def test_impossible_new_clients_are_refused(stage, options, line):
 
 
 def test_an_empty_root_is_refused():
-    with pytest.raises(PflError, match=r"^data\.root must be a folder, such as \. for this one, got ''$"):
+    with pytest.raises(PflError, match=r"^data\.root must be a path, such as \. for this folder, got ''$"):
         Numbered(root="")
 
 

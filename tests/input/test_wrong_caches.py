@@ -25,6 +25,13 @@ class Call:
         return os.system, ("touch ran",)
 
 
+def flip(path):
+    """Changes a bit of a tensor's bytes."""
+    whole, tensor = path.read_bytes(), torch.load(path)["content"]["windows"].numpy().tobytes()
+    place = whole.index(tensor) + 5
+    path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+
+
 def content(change):
     """Saves what a function makes of the content, as torch saves it."""
     return lambda path: torch.save(change(torch.load(path)), path)
@@ -37,6 +44,7 @@ DAMAGES = {
     "hostile": lambda path: path.write_bytes(pickle.dumps(Call())),
     "hostile content": content(lambda old: {**old, "content": Call()}),
     "another key": content(lambda old: {**old, "key": "0" * 32}),
+    "a byte": flip,
     "a list": content(lambda old: [old]),
 }
 

@@ -17,9 +17,10 @@ WORK = {
     "DeviceStatsMonitor --trainer.callbacks.cpu_stats=false",
     f"{STOP}=val/global/accuracy/mean",
     *("LearningRateMonitor", "ModelSummary", "TQDMProgressBar"),
+    "Timer --trainer.callbacks.duration=00:01:00:00",
 }
 ABSTRACT = {"Callback", "Checkpoint", "ProgressBar"}
-CODE_ONLY = {"LambdaCallback", "ThroughputMonitor", "Timer"}  # settings cannot name functions, and have max_time
+CODE_ONLY = {"LambdaCallback", "ThroughputMonitor"}  # settings cannot name functions
 MINE = """
 from lightning.pytorch import Callback
 
@@ -66,6 +67,7 @@ def test_a_callback_that_cannot_work_is_refused_with_a_line(refused):
             "trainer.callbacks.monitor: val/global/accuracy/mean needs validation samples; set da",
         ),
         ("LearningRateMonitor --trainer.logger=false", ""),  # in Lightning's words
+        ("Timer --trainer.callbacks.duration=5", "Timer: `Timer(duration='5')` is not a valid duration. Expected a"),
         ("ThroughputMonitor", "trainer.callbacks.batch_size_fn: a value is missing"),
         (
             "RichProgressBar --trainer.callbacks+=TQDMProgressBar",

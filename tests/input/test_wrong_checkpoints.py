@@ -18,6 +18,7 @@ OPTIONS = [
     *("--model.server_optimizer=torch.optim.Adam", "--trainer.enable_progress_bar=false", "--trainer.logger=false"),
 ]
 GONE = object()
+WRONG_VALUES = strategies.sampled_from([GONE, None, -1, 0.5, float("nan"), "x", [], [1], {}, {"a": 1}])
 HOSTILE = """
 from pathlib import Path
 from torch.optim import Optimizer
@@ -57,6 +58,8 @@ METHOD_ROWS = [  # refused wherever a checkpoint is read: an entry that is missi
     (("shape", "num_clients"), "4"),
     (("given",), {"loss": 7}),
     (("accounting",), GONE),
+    (("accounting", "ledger", "samples"), {"a": 1}),
+    (("accounting", "clock", "compute"), float("nan")),
     (("format",), GONE),
     (("format",), 0),
     # what only the method and its network can tell
@@ -154,9 +157,21 @@ def said_by(read):
 @given(strategies.data())
 def test_whatever_is_wrong_is_said_in_one_line(content, data):
     key = data.draw(strategies.sampled_from([key for key in places(content) if key[0] != "config"]))
-    value = data.draw(strategies.sampled_from([GONE, None, -1, 0.5, float("nan"), "x", [], [1], {}, {"a": 1}]))
-    torch.save(changed(content, key, value), "x.ckpt")
+    torch.save(changed(content, key, data.draw(WRONG_VALUES)), "x.ckpt")
     assert "\n" not in said_by(lambda: load_method("x.ckpt"))
+
+
+@pytest.mark.slow
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(strategies.data())
+def test_a_resume_goes_on_or_says_in_one_line_what_is_wrong(content, capsys, data):
+    key = data.draw(strategies.sampled_from([key for key in places(content) if key[0] not in ("config", "state_dict")]))
+    torch.save(changed(content, key, data.draw(WRONG_VALUES)), "x.ckpt")
+    capsys.readouterr()
+    try:
+        main(["fit", *OPTIONS, "--trainer.max_steps=3", "--ckpt_path=x.ckpt"])
+    except SystemExit:
+        assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +200,20 @@ def test_rows_must_be_those_of_the_clients(key, value, with_changed_rows, unread
         ("fit", ("callbacks",), GONE),
         ("fit", (*OPTIMIZER, "state", 1, "exp_avg"), torch.zeros(3)),  # training needs states that fit
         ("fit", ("shape", "outputs"), 11),
+        # what says which rounds were done, and of which data
+        *((subcommand, ("global_step",), value) for subcommand in ("fit", "test") for value in (-5, "2", True, GONE)),
+        *((subcommand, ("fingerprint",), value) for subcommand in ("fit", "test") for value in (7, GONE)),
+        ("fit", ("global_step",), 1),
+        # Lightning's part, of which it leaves out what is not there
+        *(("fit", (entry,), value) for entry in ("optimizer_states", "loops") for value in (GONE, [], None, {})),
+        *(("fit", ("lr_schedulers",), value) for value in (GONE, [{}], None)),
+        ("fit", ("loops", "fit_loop"), {}),
+        ("fit", ("loops", "fit_loop", "state_dict"), {}),
+        ("fit", ("loops", "fit_loop", "epoch_loop.batch_progress", "total", "ready"), float("nan")),
+        ("fit", ("loops", "fit_loop", "epoch_loop.manual_optimization.optim_step_progress"), {}),
+        ("fit", ("optimizer_states", 0, "param_groups"), []),
+        *(("fit", ("tables",), value) for value in (7, {"clients.csv": "2"})),
+        ("fit", ("callbacks",), {"EvaluateStartAndEnd": 3}),
     ],
 )
 def test_every_subcommand_refuses_in_one_line(subcommand, key, value, content, refused):
@@ -192,6 +221,13 @@ def test_every_subcommand_refuses_in_one_line(subcommand, key, value, content, r
     code, line = refused(subcommand, *OPTIONS, "--trainer.max_steps=3", "--ckpt_path=x.ckpt")
     assert code == 1
     assert line.startswith("ckpt_path: 'x.ckpt'")
+
+
+@pytest.mark.parametrize("fingerprint", ["", "0" * 32])
+def test_data_with_another_fingerprint_are_others(fingerprint, content, refused):
+    torch.save({**content, "fingerprint": fingerprint}, "x.ckpt")
+    line = "data.root: 'data' holds other data than the checkpoint was trained on; allowed: the same"
+    assert refused("fit", *OPTIONS, "--trainer.max_steps=3", "--ckpt_path=x.ckpt") == (1, line)
 
 
 class Touching:

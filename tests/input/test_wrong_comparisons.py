@@ -1,7 +1,7 @@
 """What pfl compare says of run folders that pfl fit cannot have written."""
 
 import shutil
-from errno import ENOENT
+from errno import ENOENT, ENOSPC
 from os import strerror
 from pathlib import Path
 
@@ -124,6 +124,9 @@ def test_runs_that_end_after_different_rounds_get_a_note(short, compared):
         (["run", "--targets", "60"], 1, "targets must be accuracies between 0 and 1, got 60"),
         (["run", "--models", "finetuned", "globl"], 1, "models: globl is in none of the runs; allowed: global, fi"),
         (["run", "--out=run/mine"], 1, "out: 'run/mine/figures.md' was not written by pfl compare; choose another fo"),
+        (["run", "--out="], 1, "out must be a path, such as . for this folder, got ''"),
+        (["run", "--out=~no-such-user/x"], 1, "out: ~no-such-user in ~no-such-user/x is not known here"),
+        (["run", "--out=full"], 1, f"out: cannot write 'full' ({strerror(ENOSPC)})"),
         (["run", "--out=run/config.yaml"], 1, "out: cannot make the folder 'run/config.yaml' ("),
         (["run", "--out=run/config.yaml/out"], 1, "out: cannot make the folder 'run/config.yaml/out'"),
     ],
@@ -131,6 +134,8 @@ def test_runs_that_end_after_different_rounds_get_a_note(short, compared):
 def test_wrong_arguments_are_refused(run, args, code, words, refused):
     (run / "mine").mkdir()
     (run / "mine/figures.md").write_text("# My figures\n")
+    Path("full").mkdir()
+    Path("full/final.csv").symlink_to("/dev/full")
     actual_code, line = refused("compare", *args)
     assert line.startswith(words)
     assert actual_code == code

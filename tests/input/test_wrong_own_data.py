@@ -80,7 +80,11 @@ ROWS = {
     "lengths": (ARRAYS, arrays(targets=LABELS[1:]), "data.file: Arrays in 'my.npz': 40 inputs with 39 targets"),
     "many": (f"{ARRAYS} --data.num_clients=5", arrays(clients=LABELS), "num_clients must be at most 2, the users"),
     "alone": (ARRAYS, arrays(clients=np.arange(N)), "data.test_fraction: no client has a test sample"),
-    "pt of code": (f"Arrays {PT}", lambda: torch.save({"inputs": Run()}, "my.pt"), "cannot read 'my.pt' ("),
+    "pt of code": (
+        f"Arrays {PT}",
+        lambda: torch.save({"inputs": Run()}, "my.pt"),
+        "cannot read 'my.pt' (not what torch.save",
+    ),
     "no pt": (f"Arrays {PT}", file("my.pt", pickle.dumps({})), "cannot read 'my.pt'"),
     "no folder": (FOLDERS, lambda: None, "data.root: no pictures in 'pictures'; allowed: class/picture"),
     "flat": (FOLDERS, file("pictures/1.png", b""), "'pictures/1.png' is in the wrong place"),

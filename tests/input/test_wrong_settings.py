@@ -15,6 +15,8 @@ METRICS = f"--trainer.callbacks+=ClientMetrics {METRIC}"
 RATES = "--model.local.lr_schedule"
 LOSS = "--model.task=Classification --model.task.loss"
 DP = "--model.aggregator=DPAggregator"
+NOBODY = "~no-such-user/x"
+UNKNOWN = "~no-such-user in ~no-such-user/x is not known here"
 F1 = "torchmetrics.classification.MulticlassF1Score"
 
 
@@ -49,6 +51,24 @@ F1 = "torchmetrics.classification.MulticlassF1Score"
         ("--model=FedAdam", 2, "model: FedAdam is not possible; write --config methods/fedadam; allowed: "),
         ("--data.partition.alpha=1", 2, "data.partition: a class is missing, which comes first; allowed: Class"),
         ("quickstart.yaml", 2, "quickstart.yaml: the option before it is missing"),
+        # paths of users who are not here, and of nothing
+        (f"--data.root={NOBODY}", 1, f"data.root: {UNKNOWN}"),
+        (f"--data=Sent140 --data.glove_root={NOBODY}", 1, f"data.glove_root: {UNKNOWN}"),
+        (f"--data=Arrays --data.file={NOBODY}", 1, f"data.file: {UNKNOWN}"),
+        (f"--data=Table --data.target=y --data.file={NOBODY}", 1, f"data.file: {UNKNOWN}"),
+        (f"--model.pretrained={NOBODY}", 1, f"model.pretrained: {UNKNOWN}"),
+        (
+            f"--model=DPSGD --model.topology=GraphFile --model.topology.path={NOBODY}",
+            1,
+            f"model.topology.path: {UNKNOWN}",
+        ),
+        (f"--config={NOBODY}", 2, f"config: {NOBODY} is not possible; allowed: a file that exists"),
+        ("--data.root=", 1, "data.root must be a path, such as . for this folder, got ''"),
+        (
+            "--trainer.default_root_dir=",
+            1,
+            "trainer.default_root_dir must be a path, such as . for this folder, got ''",
+        ),
         # bytes that are no text
         ("--model.local.lr=\udcff", 2, "model: 'utf-8' codec can't encode character"),
         # out of all bounds
@@ -120,6 +140,10 @@ F1 = "torchmetrics.classification.MulticlassF1Score"
             "trainer: You selected an invalid accelerator name: `accelerator='warp'`. Ava",
         ),
         ("--trainer.strategy=FSDPStrategy", 1, "trainer.strategy: FSDPStrategy is not possible; allowed: auto, ddp"),
+        *(
+            (f"--trainer.profiler={name}", 1, f"trainer.profiler: {name} is not possible; allowed: null, simple, ")
+            for name in ("xla", "XLAProfiler")
+        ),
         ("--trainer.num_nodes=2", 1, "trainer.num_nodes must be 1 in a program, got 2; use pfl fit for more"),
         ("--trainer.logger=tensorboard", 2, "trainer.logger: tensorboard is not possible; did you mean TensorBoardLog"),
         ("--trainer.callbacks=Logger", 2, "trainer.callbacks: Logger is not possible; allowed: ClientMetrics, "),

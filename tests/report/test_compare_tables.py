@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from fakes.curves import curves
+from markdown_it import MarkdownIt
 
 from pfl_lightning.report import write_csv
 from pfl_lightning.report.compare_tables import (
@@ -16,6 +17,7 @@ from pfl_lightning.report.compare_tables import (
     usual_targets,
 )
 from pfl_lightning.report.measures import COMMUNICATION
+from pfl_lightning.report.run_files import LABEL, read_label
 from pfl_lightning.score_kind import LOSS
 
 
@@ -24,6 +26,37 @@ def cells(text):
     _, empty, header, line, *rows = text.splitlines()
     assert (empty, set(line)) == ("", {"|", "-"})
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in (header, *rows)]
+
+
+NAMES = [
+    '=HYPERLINK("http://x","y")',
+    "+1",
+    "-cmd|calc",
+    "@SUM(1)",
+    "<script>alert(1)</script>",
+    "\\<img src=http://x/a.png>",
+    "![a](http://x/a.png)",
+    "[a](http://x), lr < 1, hidden=[8]",
+    "\\|a|b",
+    "a\n\n# b\n<!--",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_in_a_table_is_shown_and_not_obeyed(name, write_run, tmp_path):
+    folder = write_run("run", {"stored": [[0.5]]})
+    (folder / LABEL).write_text(read_label(folder)._replace(name=name, method=name).text)
+    found = curves(folder)
+    for table in (final_table(found), time_table(found, [0.1], [0]), error_table(found), convergence_table(found, [0])):
+        inner = [token for token in MarkdownIt().enable("table").parse(table.text) if token.type == "inline"]
+        parts = [part for token in inner for part in token.children]
+        assert {part.type for part in parts} <= {"text", "text_special"}
+        shown = ["".join(part.content for part in token.children) for token in inner]
+        assert " ".join(name.split()) in shown
+        write_csv(table.rows, tmp_path / "table.csv")
+        (row,) = csv.DictReader((tmp_path / "table.csv").read_text().splitlines(keepends=True))
+        assert row["method"] in (name, f"'{name}")
+        assert row["method"][0] not in "=+-@"
 
 
 def test_the_final_table_is_of_the_last_evaluation_never_of_the_best(write_run):

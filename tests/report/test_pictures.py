@@ -1,7 +1,9 @@
 import pytest
 from fakes.curves import curves
+from markdown_it import MarkdownIt
+from matplotlib.figure import Figure
 
-from pfl_lightning.report.pictures import caption_of, latex
+from pfl_lightning.report.pictures import caption_of, latex, write_pictures
 
 
 @pytest.fixture
@@ -40,3 +42,12 @@ def test_a_caption_can_be_pasted_into_latex():
     code = latex("tail", r"50 % ± 1 of a_b & c, ~/x^2 {\}")
     assert r"\includegraphics[width=\linewidth]{tail}" in code
     assert r"\caption{50 \% $\pm$ 1 of a\_b \& c, \textasciitilde{}/x\textasciicircum{}2 \{\textbackslash{}\}}" in code
+
+
+def test_a_name_in_a_caption_is_shown_and_not_obeyed(tmp_path):
+    name = "<script>x</script> ![a](http://x/a.png)\n\n```\n# b"
+    write_pictures(iter([("tail", Figure(), name)]), ["svg"], tmp_path)
+    tokens = MarkdownIt().parse((tmp_path / "figures.md").read_text())
+    kinds = [token.type for token in tokens] + [each.type for token in tokens for each in token.children or ()]
+    assert (kinds.count("image"), kinds.count("fence"), kinds.count("heading_open")) == (1, 1, 2)
+    assert not {"html_inline", "html_block"} & {*kinds}

@@ -26,6 +26,16 @@ SETTINGS = {
 }
 
 
+SAID = {
+    "format": FORMAT,
+    "global_step": 2,
+    "config": SETTINGS,
+    "fingerprint": "0",
+    "callbacks": {},
+    "monitor": "val/accuracy",
+}
+
+
 def changed(*path, value):
     settings = copy.deepcopy(SETTINGS)
     inner = settings
@@ -37,7 +47,7 @@ def changed(*path, value):
 
 def save(folder, rounds=2):
     folder.mkdir(parents=True, exist_ok=True)
-    torch.save({"format": FORMAT, "global_step": rounds}, folder / "last.ckpt")
+    torch.save({**SAID, "global_step": rounds}, folder / "last.ckpt")
     return folder / "last.ckpt"
 
 
@@ -125,10 +135,9 @@ def test_last_is_the_newest_run_with_a_readable_checkpoint(tmp_path):
 
 
 def test_the_tensors_of_a_checkpoint_do_not_stay_in_memory(tmp_path):
-    said = {"format": FORMAT, "global_step": 2, "config": SETTINGS}
-    torch.save({**said, "state_dict": {"clients.fc1.weight": torch.ones(3)}}, tmp_path / "last.ckpt")
+    torch.save({**SAID, "state_dict": {"clients.fc1.weight": torch.ones(3)}}, tmp_path / "last.ckpt")
     content = find_resume(str(tmp_path / "last.ckpt"), tmp_path).content
-    assert content == {"global_step": 2, "config": SETTINGS, "file": str(tmp_path / "last.ckpt")}
+    assert {**content, "format": FORMAT} == {**SAID, "file": str(tmp_path / "last.ckpt")}
 
 
 def test_a_truncated_checkpoint_falls_back_with_a_warning(tmp_path):

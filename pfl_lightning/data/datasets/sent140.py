@@ -21,6 +21,7 @@ from pfl_lightning.data.reading import reading
 from pfl_lightning.data.text import Texts, basic_english, glove_file, read_glove, vocabulary, words_and_marks
 from pfl_lightning.data.transforms import Numbers, Tokens, TokenVectors
 from pfl_lightning.errors import PflError
+from pfl_lightning.paths import expand_home
 from pfl_lightning.seeding import seed_of
 
 LEAF = (
@@ -102,7 +103,7 @@ class Sent140(FederatedDataModule):
         self.normalize = normalize
         self.input_kind = "padded tokens" if text == "tokens" else "numbers"
         self.glove_dim = glove_dim
-        self.glove_folder = Path(glove_root or self.root).expanduser()
+        self.glove_folder = Path(self.root) if glove_root is None else expand_home(glove_root, "data.glove_root")
 
     def prepare_data(self) -> None:
         """Download GloVe's vectors, and the table if that is the source, unless they are there.

@@ -3,12 +3,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from pfl_lightning.data.own.own_data import OwnData
 from pfl_lightning.data.own.raw_data import FromPython, RawData
-from pfl_lightning.data.reading import reading
+from pfl_lightning.data.reading import read_tensors, reading
 from pfl_lightning.errors import PflError
+from pfl_lightning.paths import expand_home
 
 KEYS = ("inputs", "targets", "clients", "test_inputs", "test_targets", "test_clients")
 
@@ -58,7 +58,7 @@ class Arrays(OwnData):
         self.targets = targets
         self.clients = clients
         self.test = test
-        self.file = None if file is None else str(Path(file).expanduser())
+        self.file = None if file is None else str(expand_home(file, "data.file"))
 
     def read(self) -> tuple[RawData, RawData | None]:
         """The arrays, or those of the file.
@@ -90,5 +90,5 @@ def _content(path: Path) -> Mapping[str, Any]:
             return dict(arrays)
     if path.suffix != ".pt":
         raise ValueError(f"the extension must be .npz or .pt, got '{path.suffix}'")
-    content: Mapping[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    content: Mapping[str, Any] = read_tensors(path)
     return content

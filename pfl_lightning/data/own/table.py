@@ -8,6 +8,7 @@ from pfl_lightning.data.own.own_data import OwnData
 from pfl_lightning.data.own.raw_data import RawData
 from pfl_lightning.data.reading import reading
 from pfl_lightning.errors import PflError
+from pfl_lightning.paths import expand_home
 
 if TYPE_CHECKING:  # it takes half a second to import
     from pandas import DataFrame
@@ -47,7 +48,7 @@ class Table(OwnData):
         self.targets = [target] if isinstance(target, str) else target
         if labels := {*self.targets, client} & {*(features or ())}:
             raise PflError(f"data.features must be other columns than target and client, got {labels.pop()}")
-        self.file = str(Path(file).expanduser())
+        self.file = str(expand_home(file, "data.file"))
         self.target = target
         self.client = client
         self.features = features
