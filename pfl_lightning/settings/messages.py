@@ -6,6 +6,7 @@ innermost key with the lines about it.
 """
 
 import re
+import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
@@ -173,7 +174,8 @@ def _wrong_class(key: str, value: str, allowed: list[str], reason: str) -> str:
         lists.append(_NETWORKS)
     if not value:
         return f"{key}: a class is missing, which comes first; allowed: {', or '.join(lists)}"
-    if isabstract(kind := import_object(value)):
+    is_imported = value.rpartition(".")[0] in sys.modules  # or its import would run a program
+    if is_imported and isabstract(kind := import_object(value)):
         return f"{key}: {value} lacks {', '.join(sorted(kind.__abstractmethods__))}, which its base leaves to it"
     file = f"methods/{value.lower()}"
     if option == "model" and file in configs() and value.lower() not in map(str.lower, names):
