@@ -9,6 +9,7 @@ import re
 import shlex
 from glob import glob
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 import yaml
@@ -67,7 +68,7 @@ def run(words: list[str], page: Path) -> None:
             raise
 
 
-def run_here(sweep: Sweep, run: PlannedRun, args: list[str]) -> None:
+def run_here(sweep: Sweep, run: PlannedRun, args: list[str], stderr: BinaryIO) -> None:
     """A run of a sweep without the seconds that a process takes to start."""
     try:
         main(["fit", *run.args, *args])

@@ -40,7 +40,7 @@ def write_run(tmp_path):
             "trainer": {"max_steps": 30, "callbacks": list(callbacks), **(trainer or {})},
         }
         (folder / CONFIG).write_text(yaml.safe_dump(settings))
-        kind = getattr(methods, method, type(method, (Method,), {}))
+        kind = getattr(methods, method, None) or type(method, (Method,), {})
         doubling = next((class_name(each["class_path"]) for each in callbacks), None)
         shown = kind.doubled_name if doubling else kind.display_name
         is_baseline = method == "FedAvg" or settings["model"]["init_args"].get("conformity") == 1

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from fakes.curves import curves
-from markdown_it import MarkdownIt
+from rich.markdown import Markdown
 
 from pfl_lightning.report import write_csv
 from pfl_lightning.report.compare_tables import (
@@ -48,7 +48,7 @@ def test_a_name_in_a_table_is_shown_and_not_obeyed(name, write_run, tmp_path):
     (folder / LABEL).write_text(read_label(folder)._replace(name=name, method=name).text)
     found = curves(folder)
     for table in (final_table(found), time_table(found, [0.1], [0]), error_table(found), convergence_table(found, [0])):
-        inner = [token for token in MarkdownIt().enable("table").parse(table.text) if token.type == "inline"]
+        inner = [token for token in Markdown(table.text).parsed if token.type == "inline"]
         parts = [part for token in inner for part in token.children]
         assert {part.type for part in parts} <= {"text", "text_special"}
         shown = ["".join(part.content for part in token.children) for token in inner]

@@ -1,7 +1,7 @@
 import pytest
 from fakes.curves import curves
-from markdown_it import MarkdownIt
 from matplotlib.figure import Figure
+from rich.markdown import Markdown
 
 from pfl_lightning.report.pictures import caption_of, latex, write_pictures
 
@@ -47,7 +47,7 @@ def test_a_caption_can_be_pasted_into_latex():
 def test_a_name_in_a_caption_is_shown_and_not_obeyed(tmp_path):
     name = "<script>x</script> ![a](http://x/a.png)\n\n```\n# b"
     write_pictures(iter([("tail", Figure(), name)]), ["svg"], tmp_path)
-    tokens = MarkdownIt().parse((tmp_path / "figures.md").read_text())
+    tokens = Markdown((tmp_path / "figures.md").read_text()).parsed
     kinds = [token.type for token in tokens] + [each.type for token in tokens for each in token.children or ()]
     assert (kinds.count("image"), kinds.count("fence"), kinds.count("heading_open")) == (1, 1, 2)
     assert not {"html_inline", "html_block"} & {*kinds}

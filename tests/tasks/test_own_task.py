@@ -1,6 +1,7 @@
 """A task of the user's own, whose score no part of the library has heard of."""
 
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import pandas as pd
@@ -58,9 +59,9 @@ def test_a_task_in_place_of_that_of_the_data_selects_is_monitored_and_measured(
     monitor, in_an_empty_folder, monkeypatch
 ):
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "docs/own")
-    from my_task import OrdinalRegression
+    ordinal_regression = import_module("my_task").OrdinalRegression
 
-    method = FedAvg(network=partial(MLP, hidden=(4,)), task=OrdinalRegression())
+    method = FedAvg(network=partial(MLP, hidden=(4,)), task=ordinal_regression())
     metrics = [ClientMetrics(MeanAbsoluteError), ClientMetrics(MulticlassAccuracy, name="share")]
     metrics[0].name = "distance"
     experiment = Experiment(method, Digits(), rounds=2, callbacks=metrics, checkpoint=RoundCheckpoint(monitor=monitor))
@@ -72,7 +73,7 @@ def test_a_task_in_place_of_that_of_the_data_selects_is_monitored_and_measured(
         logged["test/global/mean_absolute_error/mean"], rel=1e-5
     )
     assert 0 < logged["test/global/share/mean"] < 1
-    assert read_run(run.folder).score_kind == OrdinalRegression.score
+    assert read_run(run.folder).score_kind == ordinal_regression.score
 
 
 class Wrong(Classification):
