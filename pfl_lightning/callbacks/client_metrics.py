@@ -40,7 +40,8 @@ class ClientMetrics(pl.Callback):
         """
         data = federated(trainer)
         method = method_of(pl_module)
-        method.build_for(data)
+        if not method.built_for:  # which this comes before in a trainer of the user's own
+            method.build_for(data)
         self.name = self._try_metric(method.task, type(data).__name__)
         score = ClientScore(1, method.task)
         taken = RESERVED_NAMES.union(score.columns(score.scores()))

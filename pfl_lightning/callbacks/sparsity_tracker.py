@@ -10,12 +10,12 @@ from pfl_lightning.callbacks.figures import show_figure
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.metrics import ClientDensity
 from pfl_lightning.report import density_figure
+from pfl_lightning.report.run_files import LINK_BITS
 from pfl_lightning.tree import Params, Tree, movable, select
 
 THRESHOLDS = (1e-4, 1e-3, 1e-2)  # beside that of the method
 SHARED = "global"
 ALL = "all"
-LINK_BITS = "bits/paper"  # of one client, over all rounds
 VALUE = 64  # bits of a number in the formula of FedMac's paper
 
 

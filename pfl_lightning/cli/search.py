@@ -42,7 +42,15 @@ DIGITS = 4  # of a real number that is tried: folders are named by it
 
 
 class Journal(JournalFileBackend):
-    """Optuna's journal, whose errors name its file."""
+    """Optuna's journal, whose errors name its file.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path))
+        self.path = path
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Write some lines.
@@ -50,7 +58,7 @@ class Journal(JournalFileBackend):
         Raises:
             OSError: If there is no room for them.
         """
-        with files.naming(Path(self._file_path)):
+        with files.naming(self.path):
             super().append_logs(logs)
 
 
@@ -100,7 +108,7 @@ class Search:
             PflError: If another search is there, whose table would be lost.
         """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        storage = JournalStorage(Journal(str(self.journal)))
+        storage = JournalStorage(Journal(self.journal))
         study = optuna.create_study(
             storage=storage, study_name=self.folder.name, direction="maximize", load_if_exists=True
         )
