@@ -167,6 +167,16 @@ def seconds_to(curve: Curve, accuracy: float, latency: float) -> float:
     return float(curve.reach(accuracy, curve.times(latency))[1][0])
 
 
+def rounds_to(curve: Curve, accuracy: float) -> float:
+    """Rounds until a mean test accuracy; nan for never."""
+    return float(curve.reach(accuracy, curve.rounds[None])[1][0])
+
+
+def rounds_to_share(curve: Curve, share: float) -> float:
+    """Rounds until a share of the own final accuracy."""
+    return rounds_to(curve, share * final(curve) / 100)
+
+
 def sums(curve: Curve, share: float = 1.0) -> float:
     """Weighted sums that the server has asked for until the end, or a share of them."""
     return float(share * curve.until(CALLS)[0, -1])
@@ -238,7 +248,7 @@ MEASURES: dict[str, Callable[..., float]] = {
     for measure in (
         *(final, best_mean, worst_client, best, last, last_mean, error, train_loss, val_loss, val_error, density),
         *(link_bits, gigabits, consensus, mixing_leaves, heads_follow_data, bodies_agree, share_kept, convergence),
-        *(seconds_to, sums, sums_per_round, sums_to, new_clients),
+        *(seconds_to, rounds_to, rounds_to_share, sums, sums_per_round, sums_to, new_clients),
         *(time_ratio, speedup, same_cohorts),
     )
 }
