@@ -6,11 +6,14 @@ docs/evidence/results/curves are written beside the figures of its runs; ``pytho
 
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pandas as pd
-from reproduction.claims import OURS, VERDICTS
+import yaml
+from reproduction.claims import FAILS, OURS, VERDICTS
 from reproduction.curves import kept
 from reproduction.pictures import COMMUNICATION_TIMES
 
@@ -23,6 +26,7 @@ ROOT = Path(__file__).parents[1]
 EVIDENCE = ROOT / "docs/evidence"
 PAGE = EVIDENCE / "claims.md"
 RESULTS = EVIDENCE / "results"
+TRIED = RESULTS / "tried.yaml"
 README = ROOT / "README.md"
 CURVES = sorted((RESULTS / "curves").glob("*.csv"))
 PAPERS = {"srpfl": "SRPFL", "fedmac": "FedMac", "deprl": "DePRL", "delta_fl": "Delta-FL"}
@@ -58,24 +62,63 @@ Fashion-MNIST 68,000 of 70,000 images, CIFAR-10 12,000 of 60,000, FEMNIST 150 of
 the last command; runs that it found finished can be older.
 """
 
+BASELINES = """## Orders of baselines
+
+Tables of the papers have these orders, of methods that they compare with, over graphs and concentrations; no sentence
+of theirs claims them, and they are not counted.
+"""
+
+
+class Tried(NamedTuple):
+    """What was tried against claims that fail.
+
+    Attributes:
+        paper: Their paper.
+        item: Pattern of their tables or figures.
+        claim: Pattern of their sentences.
+        tried: A sentence, with its cause at the end.
+        scale: Pattern of their scales.
+    """
+
+    paper: str
+    item: str
+    claim: str
+    tried: str
+    scale: str = "*"
+
+    def of(self, row: Any) -> bool:
+        """Whether a claim is one of them."""
+        patterns = {"paper": self.paper, "item": self.item, "claim": self.claim, "scale": self.scale}
+        return all(fnmatchcase(getattr(row, key), pattern) for key, pattern in patterns.items())
+
+
+def read_tried() -> list[Tried]:
+    """What was tried against all claims that fail."""
+    return [Tried(**entry) for entry in yaml.safe_load(TRIED.read_text())]
+
 
 def read() -> pd.DataFrame:
     """All claims, one a row."""
     files = [pd.read_csv(path, dtype=str, keep_default_na=False) for path in sorted(RESULTS.glob("*.csv"))]
-    rows = pd.concat(files, ignore_index=True)
+    rows = pd.concat(files, ignore_index=True).fillna({"baselines": "False"})
     if unknown := {*rows.paper} - {*PAPERS}:
         raise SystemExit(f"claims_page: paper: {unknown.pop()} is not possible; allowed: {', '.join(PAPERS)}")
     return rows.assign(word=rows.verdict.str.partition(";")[0])
 
 
+def counted(rows: pd.DataFrame) -> "pd.Series[bool]":
+    """Which rows are claims of a paper."""
+    return (rows.printed != OURS) & (rows.baselines != str(True))
+
+
 def summary(rows: pd.DataFrame, folder: str = "") -> str:
-    """How many claims of each paper have each verdict; checks of our own are left out.
+    """How many claims of each paper have each verdict; checks of our own and orders of baselines are left out.
 
     Args:
         rows: The claims.
         folder: Where the papers' pages are.
     """
-    counts = rows[rows.printed != OURS].value_counts(["paper", "word"])
+    counts = rows[counted(rows)].value_counts(["paper", "word"])
     cells = [
         [Markup(f"[{name}]({folder}{paper}.md)"), *(str(counts.get((paper, word), 0)) for word in VERDICTS)]
         for paper, name in PAPERS.items()
@@ -83,21 +126,47 @@ def summary(rows: pd.DataFrame, folder: str = "") -> str:
     return markdown("", ["paper", *VERDICTS], cells).strip() + "\n"
 
 
-def page(rows: pd.DataFrame) -> str:
-    """The page of all claims."""
-    return "\n".join([INTRODUCTION, summary(rows), *sections(rows)])
+def page(rows: pd.DataFrame, tried: Sequence[Tried]) -> str:
+    """The page of all claims, and of orders of baselines."""
+    orders = rows.baselines == str(True)
+    return "\n".join(
+        [
+            INTRODUCTION,
+            summary(rows),
+            *sections(rows[~orders], tried),
+            BASELINES,
+            *sections(rows[orders], tried, level="###"),
+        ]
+    )
 
 
-def sections(rows: pd.DataFrame) -> Iterator[str]:
+def sections(rows: pd.DataFrame, tried: Sequence[Tried], level: str = "##") -> Iterator[str]:
     """A section for each paper, and in it a table for each of its tables and figures."""
     for paper, name in PAPERS.items():
-        yield f"## {name}\n"
-        for (item, scale, commit, command), found in rows[rows.paper == paper].groupby(
-            ["item", "scale", "commit", "command"], sort=False
-        ):
+        own = rows[rows.paper == paper]
+        if own.empty:
+            continue
+        yield f"{level} {name}\n"
+        for (item, scale, commit, command), found in own.groupby(["item", "scale", "commit", "command"], sort=False):
             columns = ["claim", "measured", "expected", "printed", "verdict"]
             table = markdown("", [*columns[:3], "in the paper", "verdict"], found[columns].values.tolist()).strip()
-            yield f"### {name}, {item}, {scale}\n\nCommit {commit}:\n\n```\n{wrapped(command)}\n```\n\n{table}\n"
+            reasons = "".join(f"- {text}\n" for text in dict.fromkeys(reasons_of(found[counted(found)], tried)))
+            yield f"{level}# {name}, {item}, {scale}\n\nCommit {commit}:\n\n```\n{wrapped(command)}\n```\n\n{table}\n"
+            if reasons:
+                yield f"What fails:\n\n{reasons}"
+
+
+def reasons_of(rows: pd.DataFrame, tried: Sequence[Tried]) -> Iterator[str]:
+    """What was tried against each of some claims that fails.
+
+    Raises:
+        SystemExit: If nothing is said of one.
+    """
+    for row in rows[rows.word == FAILS].itertuples():
+        found = [each for each in tried if each.of(row)]
+        if not found:
+            raise SystemExit(f"claims_page: {TRIED.name}: it lacks {row.paper} {row.item} {row.scale}: {row.claim}")
+        yield found[0].tried
 
 
 def wrapped(command: str) -> str:
@@ -125,7 +194,7 @@ def draw(path: Path, folder: Path) -> None:
 
 if __name__ == "__main__":
     found = read()
-    PAGE.write_text(page(found))
+    PAGE.write_text(page(found, read_tried()))
     for path in CURVES:
         draw(path, EVIDENCE / "pictures")
     README.write_text(readme(README.read_text(), found))

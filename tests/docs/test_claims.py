@@ -16,7 +16,7 @@ def rows():
 
 
 def test_the_page_and_the_readme_are_drawn_from_the_files(rows):
-    assert claims_page.page(rows) == claims_page.PAGE.read_text(encoding="utf-8")
+    assert claims_page.page(rows, claims_page.read_tried()) == claims_page.PAGE.read_text(encoding="utf-8")
     text = claims_page.README.read_text(encoding="utf-8")
     assert claims_page.readme(text, rows) == text
     assert claims_page.summary(rows, "docs/evidence/") in text

@@ -29,6 +29,7 @@ class Claim(NamedTuple):
         expected: What the measurement should be.
         verdict: Whether it is: one of ``VERDICTS``, the last with the number of seeds that would tell.
         printed: What the paper measured, where it prints numbers; ``OURS`` if the claim is not the paper's.
+        baselines: Whether it is an order of baselines in a table of the paper, which no sentence of it claims.
     """
 
     claim: str
@@ -36,6 +37,7 @@ class Claim(NamedTuple):
     expected: str
     verdict: str
     printed: str = ""
+    baselines: bool = False
 
     @property
     def word(self) -> str:
@@ -140,7 +142,7 @@ def show(claims: Sequence[Claim]) -> None:
     """Print a table of the claims."""
     table = Table("claim", "measured", "expected", "verdict", "in the paper")
     for claim in claims:
-        table.add_row(*claim)
+        table.add_row(claim.claim, claim.measured, claim.expected, claim.verdict, claim.printed)
     if any("±" in claim.measured for claim in claims):
         table.caption = "mean ± sample standard deviation over the seeds"
     Console().print(table)

@@ -25,6 +25,7 @@ class Row:
         group: Verdicts are counted by it.
         needs: Labels of curves without which nothing is claimed; ``other`` for the figure that is compared with.
         ours: Whether the claim is a check of our own.
+        baselines: Whether it is an order of baselines that the paper's tables have, and no sentence of it.
         printed: What stands as the paper's numbers; by default the same comparison of the numbers that it prints.
         measure: Of all series that have none of their own.
         digits: Of the numbers that are shown.
@@ -38,6 +39,7 @@ class Row:
     group: str = ""
     needs: Sequence[str] = ()
     ours: bool = False
+    baselines: bool = False
     printed: str | None = None
     measure: Any = None
     digits: int = 2
@@ -51,7 +53,7 @@ class Row:
 
     def claims(self, results: Results) -> list[Claim]:
         """The same beside what the paper prints."""
-        claims = self.decide(results)
+        claims = [claim._replace(baselines=self.baselines) for claim in self.decide(results)]
         printed = OURS if self.ours else self.printed
         return claims if printed is None else [claim._replace(printed=printed) for claim in claims]
 
