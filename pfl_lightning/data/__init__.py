@@ -4,7 +4,7 @@ from pfl_lightning.data.datasets.cinic10 import CINIC10
 from pfl_lightning.data.datasets.femnist import FEMNIST
 from pfl_lightning.data.datasets.harbox import HARBox
 from pfl_lightning.data.datasets.linear_representation import LinearRepresentation
-from pfl_lightning.data.datasets.mnist import EMNIST, MNIST, Digits, FashionMNIST
+from pfl_lightning.data.datasets.mnist import EMNIST, MNIST, Digits, FashionMNIST, MNISTWriters
 from pfl_lightning.data.datasets.sent140 import Sent140
 from pfl_lightning.data.datasets.shakespeare import Shakespeare
 from pfl_lightning.data.datasets.shapes import Shapes
@@ -66,6 +66,7 @@ __all__ = [
     "Labels",
     "LinearRepresentation",
     "LogNormalSizes",
+    "MNISTWriters",
     "NaturalUsers",
     "Numbers",
     "OwnData",

@@ -7,7 +7,7 @@ from fakes.cinic10 import write_cinic10
 from fakes.harbox import write_harbox
 from fakes.leaf import write_femnist, write_shakespeare
 from fakes.sent140 import write_sent140
-from fakes.torchvision_data import write_random
+from fakes.torchvision_data import write_random, write_writers
 from pfl_lightning import data
 
 # by the name of the file in configs/data: writes enough samples for its clients below a folder, the run's data.root
@@ -18,6 +18,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "cinic10": write_cinic10,
     "emnist": lambda root: write_random(data.EMNIST, root),
     "mnist": lambda root: write_random(data.MNIST, root),
+    "mnist_writers": write_writers,
     "fashion_mnist": lambda root: write_random(data.FashionMNIST, root),
     "synthetic": lambda root: None,
     "linear_representation": lambda root: None,

@@ -11,6 +11,8 @@ import zipfile
 import numpy as np
 from torchvision import datasets
 
+from pfl_lightning.data import MNIST
+
 # the official file, a Python 2 pickle of the class names: torchvision compares its md5 sum
 CIFAR10_META = (
     b"\x80\x02}q\x01(U\x13num_cases_per_batchq\x02M\x10'U\x0blabel_namesq\x03]q\x04(U\x08airplaneq\x05U\nautomobileq\x06"
@@ -82,6 +84,20 @@ def write(source, folder, images, targets):
 
 def write_random(source, root):
     write(source, root / source.folder, *random_images(source, {"train": 400, "test": 100}))
+
+
+def write_writers(root):
+    """Random digits of MNIST, and QMNIST's labels of them: training digits of 20 writers, and test digits of 5 more."""
+    images, targets = random_images(MNIST, {"train": 400, "test": 100})
+    write(MNIST, root / MNIST.folder, images, targets)
+    folder = root / "QMNIST/raw"
+    folder.mkdir(parents=True)
+    for name, first, writers in (("train", 0, 20), ("test", 20, 5)):
+        rows = np.zeros((len(targets[name]) + 3, 8), dtype=">i4")  # those of three digits that MNIST does not have
+        rows[:-3, 0] = targets[name]
+        rows[:, 2] = first + np.arange(len(rows)) % writers
+        content = struct.pack(">III", 0x0C02, *rows.shape) + rows.tobytes()
+        (folder / f"qmnist-{name}-labels-idx2-int.gz").write_bytes(gzip.compress(content))
 
 
 def md5(content):

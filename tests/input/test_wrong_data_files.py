@@ -29,6 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*is not the official data set",
 BATCH, FINE = "cifar-10-batches-py/data_batch_2", "cifar-100-python/train"
 MNIST = "MNIST/raw/"
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
+WRITERS = "QMNIST/raw/qmnist-train-labels-idx2-int.gz"
 LEAF, TWEETS = "data/train/users.json", "data/train/all_data_0_niid_0_keep_3_train_8.json"
 TABLE, GLOVE = "data/raw_data/training.csv", "glove.6B.100d.txt"
 MOTION, PLAYS = "large_scale_HARBox/3/Hop_train.txt", "data/raw_data/raw_data.txt"
@@ -184,6 +185,18 @@ ROWS = {
     ),
     "mnist-cut": ("MNIST", cut(MNIST + IMAGES), "cannot read 'files/MNIST/raw'"),
     "mnist-fewer": ("MNIST", idx(MNIST + LABELS, (399,)), "400 inputs with 399 targets"),
+    "writers-gone": (
+        "MNISTWriters",
+        gone(WRITERS),
+        "no writers in 'files' (looked for 'qmnist-train-labels-idx2-int.gz'",
+    ),
+    "writers-cut": ("MNISTWriters", cut(WRITERS), WRITERS),
+    "writers-other": (
+        "MNISTWriters",
+        idx(MNIST + LABELS, (400,)),
+        WRITERS,
+        "its classes are not those of MNIST's digits",
+    ),
     # CINIC-10
     "cinic10-cut": ("CINIC10", archive, ARCHIVE),
     "cinic10-no-png": ("CINIC10", picture(lambda path: path.write_bytes(b"text")), PICTURE),

@@ -1,8 +1,11 @@
 """MNIST and the data sets like it: grey images of digits, letters and clothes."""
 
+import gzip
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from torchvision import datasets
@@ -11,7 +14,10 @@ from pfl_lightning.bounds import NonNegativeInt, PositiveInt
 from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.datasets.torchvision_data import TorchvisionData
 from pfl_lightning.data.labelled import LabelledData, check_classes
+from pfl_lightning.data.partitions.users import NaturalUsers
+from pfl_lightning.data.reading import reading
 from pfl_lightning.data.transforms import ImageTransform
+from pfl_lightning.errors import PflError
 
 CONSTANTS = {"constants": (0.1307, 0.3081), "symmetric": (0.5, 0.5)}  # mean and standard deviation
 OFFICIAL = {  # training and test samples, number of classes, label of the first class in the files
@@ -57,12 +63,12 @@ class MNIST(TorchvisionData):
         self.mean: list[float] | Tensor = [mean]
         self.std: list[float] | Tensor = [std]
 
-    def read(self, train: bool) -> tuple[Tensor, Tensor]:
+    def read(self, train: bool) -> tuple[Tensor, ...]:
         """One grey channel, resized bilinearly if ``size`` is not 28."""
         from torchvision.transforms.v2.functional import resize
 
-        images, labels = super().read(train)
-        return images if self.size == 28 else resize(images, [self.size, self.size], antialias=True), labels
+        images, *labels = super().read(train)
+        return images if self.size == 28 else resize(images, [self.size, self.size], antialias=True), *labels
 
     def load(self) -> tuple[LabelledData, LabelledData]:
         """Read both splits, and compute the statistics of each pixel if they are needed.
@@ -83,6 +89,44 @@ class MNIST(TorchvisionData):
         return ImageTransform(self.mean, self.std)
 
 
+class MNISTWriters(MNIST):
+    """MNIST in which every user is a writer, as QMNIST's labels of the same digits say.
+
+    They are in a folder of the root, such as torchvision's ``QMNIST/raw``: ``qmnist-train-labels-idx2-int`` and
+    ``qmnist-test-labels-idx2-int``, or the same with ``.gz``. No writer is in both of MNIST's parts, which are joined.
+
+    Paper: Yadav and Bottou, "Cold Case: The Lost MNIST Digits", NeurIPS 2019, arXiv:1905.10498.
+    """
+
+    usual_partition = NaturalUsers
+
+    def load(self) -> tuple[LabelledData, None]:
+        """Read all samples; a share of each writer's samples, or of the writers, is for testing.
+
+        Raises:
+            PflError: If the files are missing or one of them cannot be read.
+        """
+        train, test = super().load()
+        return train.join(test), None
+
+    def read(self, train: bool) -> tuple[Tensor, ...]:
+        """MNIST's images and labels, and the writer of each.
+
+        Raises:
+            PflError: If QMNIST's labels are missing, or are not those of the images.
+        """
+        images, labels = super().read(train)
+        name = f"qmnist-{'train' if train else 'test'}-labels-idx2-int"
+        found = sorted(Path(self.root).glob(f"**/{name}*"))
+        if not found:
+            raise PflError(
+                f"data.root: no writers in '{self.root}' (looked for '{name}.gz' in its folders); put QMNIST's labels "
+                "there, which are on github.com/facebookresearch/qmnist"
+            )
+        with reading(found[0], "get it again from github.com/facebookresearch/qmnist"):
+            return images, labels, writers(found[0], labels)
+
+
 class FashionMNIST(MNIST):
     """Fashion-MNIST: 70,000 grey images of clothes, 28 x 28 pixels, 10 classes, normalised like MNIST.
 
@@ -92,6 +136,27 @@ class FashionMNIST(MNIST):
 
     source = datasets.FashionMNIST
     folder = "FashionMNIST/raw"
+
+
+def writers(path: Path, labels: Tensor) -> Tensor:
+    """Writers of MNIST's digits, by QMNIST's labels of the same digits.
+
+    Args:
+        path: The file of QMNIST's labels, packed or not.
+        labels: MNIST's labels, ``[samples]``.
+
+    Returns:
+        The number of each digit's writer, ``[samples]``.
+
+    Raises:
+        ValueError: If the classes are not MNIST's.
+    """
+    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    numbers = np.frombuffer(content, dtype=">i4")[3:]  # behind the type and the two sizes
+    rows = torch.from_numpy(numbers.reshape(-1, 8).astype(np.int64))[: len(labels)]  # QMNIST has more test digits
+    if not rows[:, 0].equal(labels):
+        raise ValueError("its classes are not those of MNIST's digits")
+    return rows[:, 2]  # behind the class and the series of forms
 
 
 class EMNIST(TorchvisionData):

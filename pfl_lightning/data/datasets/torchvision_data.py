@@ -32,11 +32,12 @@ class TorchvisionData(FederatedDataModule):
     official_sizes: tuple[int, int]
     classes: tuple[int, int] | None = None
 
-    def read(self, train: bool) -> tuple[Tensor, Tensor]:
+    def read(self, train: bool) -> tuple[Tensor, ...]:
         """Read the training or the test split, by default as torchvision reads grey images.
 
         Returns:
-            Images, uint8 ``[samples, channels, height, width]``, and labels counted from 0, int64 ``[samples]``.
+            Images, uint8 ``[samples, channels, height, width]``; labels counted from 0, int64 ``[samples]``; and the
+            user of each sample, if they are known.
         """
         split = self.source(self.root, train=train)
         return split.data[:, None], split.targets

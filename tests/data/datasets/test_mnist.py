@@ -1,11 +1,13 @@
+import gzip
+
 import numpy as np
 import pytest
 import torch
-from fakes.torchvision_data import random_images, write, write_emnist
+from fakes.torchvision_data import random_images, write, write_emnist, write_writers
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from pfl_lightning.data import EMNIST, MNIST, Digits, FashionMNIST
+from pfl_lightning.data import EMNIST, MNIST, Digits, FashionMNIST, MNISTWriters, NaturalUsers
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is not the official data set")
 
@@ -35,6 +37,34 @@ def test_real_subset_of_fashion_mnist_has_its_counts(real_data):
     for split, count in zip(splits, (5900, 900), strict=True):
         assert split.inputs.shape == (10 * count, 1, 28, 28)
         assert split.targets.bincount().tolist() == [count] * 10
+
+
+def test_real_writers_are_those_of_qmnist(real_data, mnist):
+    # 836 writers, 539 of them of training digits; the writers of the first three digits of both files, by hand
+    (digits, _), (train, test) = MNISTWriters(root=str(real_data / "mnist")).load(), mnist
+    assert digits.inputs.equal(torch.cat([train.inputs, test.inputs]))
+    assert digits.targets.equal(torch.cat([train.targets, test.targets]))
+    assert digits.users[[0, 1, 2, 60_000, 60_001, 60_002]].tolist() == [2154, 0, 2232, 2578, 2359, 2530]
+    writers = [part.unique() for part in digits.users.split([60_000, 10_000])]
+    assert list(map(len, writers)) == [539, 297]
+    assert len(digits.users.unique()) == 836
+    assert (digits.users.bincount() >= 60).sum() == 580  # devices of docs/evidence/delta_fl.md
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_every_writer_is_a_client_with_all_of_its_digits(tmp_path, packed):
+    write_writers(tmp_path)
+    if not packed:
+        for path in tmp_path.rglob("*.gz"):
+            path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
+            path.unlink()
+    module = MNISTWriters(root=str(tmp_path), num_clients=25, test_clients=0.2, val_fraction=0.0)
+    module.setup()
+    assert isinstance(module.partition, NaturalUsers)
+    sizes = module.training_counts.tolist() + module.tables["test"].counts[20:].tolist()
+    assert sizes == [20] * 25  # 400 digits of 20 writers and 100 of 5
+    digits, _ = module.load()
+    assert digits.users.tolist() == [*(place % 20 for place in range(400)), *(20 + place % 5 for place in range(100))]
 
 
 @pytest.mark.parametrize("source", [MNIST, FashionMNIST, EMNIST])

@@ -60,7 +60,7 @@ def test_every_run_has_settings_of_pfl_and_a_name_of_its_own(paper, item, scale,
     block = part.item.block
     assert names or block.choose or block.computation or block.pictures
     for run in settings(paper, item, scale, title).values():
-        assert scale == "full" or run["trainer"]["max_steps"] <= 400
+        assert scale == "full" or run["trainer"]["max_steps"] <= 500
         assert "test_clients" in run["data"]["init_args"]
 
 
