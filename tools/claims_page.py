@@ -6,6 +6,7 @@ docs/evidence/results/curves are written beside the figures of its runs; ``pytho
 
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -62,6 +63,11 @@ Fashion-MNIST 68,000 of 70,000 images, CIFAR-10 12,000 of 60,000, FEMNIST 150 of
 the last command; runs that it found finished can be older.
 """
 
+CAUSES = {
+    "paper": "by what the paper says itself",
+    "experiment": "since our data, network or size are others",
+    "open": "with what was tried, which says nothing of others",
+}
 BASELINES = """## Orders of baselines
 
 Tables of the papers have these orders, of methods that they compare with, over graphs and concentrations; no sentence
@@ -76,13 +82,15 @@ class Tried(NamedTuple):
         paper: Their paper.
         item: Pattern of their tables or figures.
         claim: Pattern of their sentences.
-        tried: A sentence, with its cause at the end.
+        cause: One of ``CAUSES``.
+        tried: What was tried against it, or that nothing was.
         scale: Pattern of their scales.
     """
 
     paper: str
     item: str
     claim: str
+    cause: str
     tried: str
     scale: str = "*"
 
@@ -133,6 +141,7 @@ def page(rows: pd.DataFrame, tried: Sequence[Tried]) -> str:
         [
             INTRODUCTION,
             summary(rows),
+            causes(rows, tried),
             *sections(rows[~orders], tried),
             BASELINES,
             *sections(rows[orders], tried, level="###"),
@@ -157,16 +166,30 @@ def sections(rows: pd.DataFrame, tried: Sequence[Tried], level: str = "##") -> I
 
 
 def reasons_of(rows: pd.DataFrame, tried: Sequence[Tried]) -> Iterator[str]:
-    """What was tried against each of some claims that fails.
+    """The cause of each claim that fails, and what was tried against it."""
+    for row in rows[rows.word == FAILS].itertuples():
+        found = reason(row, tried)
+        yield f"*{found.cause}*: {found.tried}"
+
+
+def reason(row: Any, tried: Sequence[Tried]) -> Tried:
+    """What was tried against a claim that fails: the first that is said of it.
 
     Raises:
-        SystemExit: If nothing is said of one.
+        SystemExit: If nothing is said of it.
     """
-    for row in rows[rows.word == FAILS].itertuples():
-        found = [each for each in tried if each.of(row)]
-        if not found:
-            raise SystemExit(f"claims_page: {TRIED.name}: it lacks {row.paper} {row.item} {row.scale}: {row.claim}")
-        yield found[0].tried
+    for each in tried:
+        if each.of(row):
+            return each
+    raise SystemExit(f"claims_page: {TRIED.name}: it lacks {row.paper} {row.item} {row.scale}: {row.claim}")
+
+
+def causes(rows: pd.DataFrame, tried: Sequence[Tried]) -> str:
+    """How many claims fail by which cause."""
+    failing = rows[counted(rows) & (rows.word == FAILS)]
+    found = Counter(reason(row, tried).cause for row in failing.itertuples())
+    parts = ", ".join(f"{found[cause]} {text} (*{cause}*)" for cause, text in CAUSES.items())
+    return f"Of the {len(failing)} that fail, {parts}; what was tried stands below each table.\n"
 
 
 def wrapped(command: str) -> str:

@@ -3,7 +3,7 @@
 import claims_page
 import pandas as pd
 import pytest
-from reproduction.claims import VERDICTS, spread
+from reproduction.claims import FAILS, VERDICTS, spread
 from reproduction.items import items_of
 from reproduction.tables import interval
 
@@ -15,8 +15,13 @@ def rows():
     return claims_page.read()
 
 
-def test_the_page_and_the_readme_are_drawn_from_the_files(rows):
-    assert claims_page.page(rows, claims_page.read_tried()) == claims_page.PAGE.read_text(encoding="utf-8")
+@pytest.fixture(scope="module")
+def tried():
+    return claims_page.read_tried()
+
+
+def test_the_page_and_the_readme_are_drawn_from_the_files(rows, tried):
+    assert claims_page.page(rows, tried) == claims_page.PAGE.read_text(encoding="utf-8")
     text = claims_page.README.read_text(encoding="utf-8")
     assert claims_page.readme(text, rows) == text
     assert claims_page.summary(rows, "docs/evidence/") in text
@@ -28,6 +33,22 @@ def test_a_verdict_that_is_typed_by_hand_is_drawn_over(rows):
     typed = text.replace(row, "| [DePRL](docs/evidence/deprl.md) | all | none | none |")
     assert typed != text
     assert claims_page.readme(typed, rows) == text
+
+
+def test_every_claim_that_fails_says_what_was_tried_and_nothing_is_said_of_others(rows, tried):
+    failing = rows[claims_page.counted(rows) & (rows.word == FAILS)]
+    assert {claims_page.reason(row, tried) for row in failing.itertuples()} == {*tried}
+    assert {each.cause for each in tried} <= {*claims_page.CAUSES}
+    with pytest.raises(SystemExit, match="it lacks"):
+        claims_page.reason(next(failing.itertuples()), [])
+
+
+def test_orders_of_baselines_stand_by_themselves_and_are_not_counted(rows, tried):
+    one = rows[claims_page.counted(rows)].iloc[[0]].assign(word=FAILS, baselines="True", claim="an order")
+    page = claims_page.page(pd.concat([rows, one]), tried)
+    assert claims_page.summary(pd.concat([rows, one])) == claims_page.summary(rows)
+    assert "an order" in page.partition(claims_page.BASELINES)[2]
+    assert "an order" not in page.partition(claims_page.BASELINES)[0]
 
 
 def test_every_row_has_a_verdict_a_commit_and_a_command_of_an_item(rows):
