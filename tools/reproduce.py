@@ -41,8 +41,10 @@ def reproduce(
         item: Its table or figure. SRPFL: fig3 to fig8_..., and ``linear``, the numerical experiments of the theory;
             Delta-FL: table1, table2 (whose runs are those of Table 3 and the figures), fig3, fig6 (to Figure 11),
             fig16, fig17, algorithm3; FedMac: table1 to table4, fig1 (the sparse recovery of Theorem 3) to fig5,
-            ``stability``; DePRL: table1, table1_lenet (a convolutional network), table2, table7 to table9, fig2, fig3,
-            fig4 (from Table 9), fig8 to fig11, and ``new_samples`` for new clients with 5 to 50 samples. ``search`` of
+            ``stability``; DePRL: table1, table1_lenet and table1_alexnet (convolutional networks), table1_epochs
+            (whole local epochs), table2, table7 to table9, table7_pools and table8_pools (parts of the clients in a
+            round), fig2, fig3, fig4 (from Table 9), fig8 to fig11, and ``new_samples`` for new clients with 5 to 50
+            samples. ``search`` of
             Delta-FL and FedMac and ``rates`` of SRPFL try learning rates on validation samples, ``penalties`` of
             Delta-FL L2 penalties, and ``searched`` of FedMac is a table by the best rates; ``hf_maml`` compares SRPFL's
             HF-MAML with what the authors' code computes. PFLlib: fashion_mnist; Flower's niid_bench: table3, of
