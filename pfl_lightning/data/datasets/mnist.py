@@ -70,7 +70,7 @@ class MNIST(TorchvisionData):
         images, *labels = super().read(train)
         return images if self.size == 28 else resize(images, [self.size, self.size], antialias=True), *labels
 
-    def load(self) -> tuple[LabelledData, LabelledData]:
+    def load(self) -> tuple[LabelledData, LabelledData | None]:
         """Read both splits, and compute the statistics of each pixel if they are needed.
 
         Raises:
@@ -78,7 +78,7 @@ class MNIST(TorchvisionData):
         """
         train, test = super().load()
         if self.normalize == "pixels":
-            greys = torch.cat([train.inputs, test.inputs]).float()
+            greys = train.join(test).inputs.float()
             std, mean = torch.std_mean(greys, dim=0, correction=0)
             self.mean = mean / 255
             self.std = (std + 0.001) / 255
@@ -100,7 +100,7 @@ class MNISTWriters(MNIST):
 
     usual_partition = NaturalUsers
 
-    def load(self) -> tuple[LabelledData, None]:
+    def load(self) -> tuple[LabelledData, LabelledData | None]:
         """Read all samples; a share of each writer's samples, or of the writers, is for testing.
 
         Raises:

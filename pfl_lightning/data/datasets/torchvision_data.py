@@ -59,7 +59,7 @@ class TorchvisionData(FederatedDataModule):
                 if not self._is_there():
                     self._download()
 
-    def load(self) -> tuple[LabelledData, LabelledData]:
+    def load(self) -> tuple[LabelledData, LabelledData | None]:
         """Read both splits from the folder.
 
         Raises:
