@@ -141,16 +141,19 @@ class BestOverTime(Row):
 
     Attributes:
         of: Its label.
+        communication: Seconds of a round's communication.
     """
 
     of: str
+    communication: float = 0.0
 
     def decide(self, results: Results) -> list[Claim]:
         """The claim with its verdict."""
         curves = results.labelled
-        end = min(float(curve.times(0.0)[:, -1].min()) for curve in curves.values())
+        times = {label: curve.times(self.communication) for label, curve in curves.items()}
+        end = min(float(each[:, -1].min()) for each in times.values())
         seconds = np.linspace(0, end, GRID)
-        areas = {label: 100 * mean_until(curve, seconds) for label, curve in curves.items()}
+        areas = {label: 100 * mean_until(curve.means, times[label], seconds) for label, curve in curves.items()}
         best = max(areas, key=lambda label: areas[label].mean())
         measured = f"{spread(areas[self.of], 1)}; the best is {best}, {spread(areas[best], 1)}"
         claim = f"{self.claim} (mean accuracy in the first {end:.0f} seconds, %)"
@@ -158,10 +161,9 @@ class BestOverTime(Row):
         return [paired(claim, measured, self.expected, *(TIED - gap for gap in behind))]
 
 
-def mean_until(curve: Curve, seconds: Floats) -> Floats:
-    """Mean accuracy at some times, ``[seeds]``."""
-    both = zip(curve.times(0.0), curve.means, strict=True)
-    return np.array([np.interp(seconds, times, means).mean() for times, means in both])
+def mean_until(means: Floats, times: Floats, seconds: Floats) -> Floats:
+    """Mean at some seconds of what was measured at other times, ``[seeds]``."""
+    return np.array([np.interp(seconds, *each).mean() for each in zip(times, means, strict=True)])
 
 
 @dataclass(kw_only=True)

@@ -213,7 +213,9 @@ def new_clients(curve: Curve, clients: int, samples: int | None = None) -> float
 # of two runs
 
 
-def time_ratio(fast: Curve, slow: Curve, communication: float = 0.0, bound: bool = False) -> float:
+def time_ratio(
+    fast: Curve, slow: Curve, communication: float = 0.0, bound: bool = False, percent: float = 100 * REACHED
+) -> float:
     """Seconds in which a method with doubling nearly reaches the end of that without, over those of the latter.
 
     Args:
@@ -221,11 +223,12 @@ def time_ratio(fast: Curve, slow: Curve, communication: float = 0.0, bound: bool
         slow: The run without.
         communication: Seconds of a round's communication.
         bound: Whether a run that never gets there counts with all its seconds, which is less than it would need.
+        percent: What nearly is, of the final accuracy.
 
     Returns:
         The ratio; nan for never, 1 if both are there before the first round.
     """
-    goal = REACHED * final(slow) / 100
+    goal = percent / 100 * final(slow) / 100
     seconds = seconds_to(fast, goal, communication)
     if bound and isnan(seconds):
         seconds = float(fast.times(communication)[0, -1])

@@ -65,7 +65,8 @@ class Results:
         self.labelled: dict[str, Curve] = {}
         if part.item.get("labels"):
             ordered = chain.from_iterable(runs[name] for name in sorted(runs))  # a method has one colour in all panels
-            self.labelled = {curve.label: curve for curve in curves_of([run for run in ordered if run])}
+            curves = curves_of([run for run in ordered if run])
+            self.labelled = {self.without_usual(curve.label): curve for curve in curves}
 
     @cached_property
     def data(self) -> FederatedDataModule:
@@ -81,9 +82,14 @@ class Results:
         if name in self.labelled:
             return self.labelled[name].runs, self.labelled[name].model
         folder, _, model = name.partition(" ")
-        for suffix in fill(self.part.item.get("usual", []), self.part.variables):
-            folder = folder.removesuffix(suffix)  # the value that all other runs have, too
+        folder = self.without_usual(folder)
         return self.runs[folder], model or self.model_of(folder)
+
+    def without_usual(self, name: str) -> str:
+        """A name without what all other runs have, too."""
+        for suffix in fill(self.part.item.get("usual", []), self.part.variables):
+            name = name.removesuffix(suffix)
+        return name
 
     def model_of(self, folder: str) -> str:
         """The model that the runs of a folder are evaluated by, if a name says nothing else."""

@@ -158,10 +158,31 @@ def test_a_panel_of_srpfl_sees_the_other_figure_and_is_drawn(part, monkeypatch):
     assert here.place.folder.with_suffix(".csv").is_file()
 
 
-def _named(curve):
+@pytest.mark.parametrize(("by_samples", "word"), [(0.54, "holds"), (0.56, "fails")])
+def test_doubling_of_samples_stands_beside_that_of_clients_which_is_the_usual_one(by_samples, word, part, monkeypatch):
+    curves = [SLOW, _named(FAST, ", double_by=clients"), _named(FAST, ", double_by=samples")]
+    made = []
+
+    def train(place, sweeps, may_diverge):
+        made.extend(name for sweep in sweeps for name in sweep.names)
+        return {name: [] for name in made}
+
+    def of_seed(measure, runs, models, **options):
+        return by_samples if runs[0] is curves[2].runs[0] or runs[0] is curves[2].runs[1] else 0.5
+
+    monkeypatch.setattr(check, "train", train)
+    monkeypatch.setattr("reproduction.results.of_seed", of_seed)
+    monkeypatch.setattr("reproduction.results.curves_of", lambda runs: curves)
+    claims = check.check([part(paper="srpfl", item="fig8_imbalanced", title="femnist")])
+    assert made == ["fedrep", "fedrep-srpfl", "by_samples/fedrep-srpfl"]
+    assert [claim.word for claim in claims] == ["holds", word]
+    assert claims[1].measured == f"{by_samples} ± 0.00; 0.50 ± 0.00"
+
+
+def _named(curve, suffix=""):
     """The same curve with doubling."""
     runs = [replace(run, label=run.label._replace(name="FedRep-SRPFL", doubling="D")) for run in curve.runs]
-    return replace(curve, runs=runs)
+    return replace(curve, runs=runs, suffix=suffix)
 
 
 def test_tables_are_made_again_by_the_rates_that_validation_samples_choose(part, results, monkeypatch):

@@ -77,6 +77,8 @@ def names_in(block):
 def labels_of(part):
     """The labels of the curves of a part's methods, with and without doubling."""
     runs = {name for sweep in part.sweeps() for name in sweep.methods}
+    if any(sweep.folder == "by_samples" for sweep in part.sweeps()):
+        return {"FedRep", "FedRep-SRPFL", "FedRep-SRPFL, double_by=samples"}
     known = {"fedavg": ["FedAvg", "FedAvg-FT"], "flanp": ["FLANP", "FLANP-FT"], "fedrep": ["FedRep"]}
     known |= {"fedrep-srpfl": ["FedRep-SRPFL"], "lg-fedavg": ["LG-FedAvg"], "lg-srpfl": ["LG-SRPFL"]}
     return {label for run in runs for label in known.get(run, [])}
@@ -270,6 +272,19 @@ def test_two_cores_have_srpfls_clients_rounds_and_stages(item, settings):
         assert (data["num_clients"], pool) == (100, 20 if item in ("fig4", "fig6") else None)
         (stages,) = [each["init_args"] for each in trainer["callbacks"] if "Doubling" in each["class_path"]]
         assert (trainer["max_steps"], stages["n0"], stages["rounds_per_stage"]) == (150, 10, 10)
+
+
+@pytest.mark.parametrize("item", ["fig8_imbalanced", "fig8_natural"])
+def test_unequal_clients_of_srpfl_have_equal_weights_and_double_in_both_units(item, settings):
+    (title,) = Item("srpfl", item).pairs_at("small")
+    runs = settings("srpfl", item, "small", title)
+    assert {own(run)["weighting"] for run in runs.values()} == {"uniform"}
+    doubling = {name: run["trainer"]["callbacks"][-1]["init_args"] for name, run in runs.items() if name != "fedrep"}
+    stages = {"n0": 5, "rounds_per_stage": 8}
+    assert doubling == {
+        "fedrep-srpfl": stages | {"double_by": "clients"},
+        "by_samples/fedrep-srpfl": stages | {"double_by": "samples"},
+    }
 
 
 @pytest.mark.parametrize("item", ["fig4", "fig6", "fig8_natural", "fig8_correlated"])

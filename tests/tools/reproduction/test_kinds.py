@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from fakes.panels import FAST, NEVER, SLOW, curve, panel, passed
+from fakes.panels import FAST, NEVER, SECONDS, SLOW, curve, panel, passed
 from reproduction import kinds
 from reproduction.claims import FAILS, HOLDS, INCONCLUSIVE
 
@@ -104,6 +104,14 @@ def test_the_best_curve_is_best_in_the_time_that_all_have_and_the_common_models_
     ):
         found = SimpleNamespace(labelled=panel(FLANP=flanp, FedAvg=fedavg))
         assert passed([claim for row in rows for claim in kinds.row_of(TEXTS | row).claims(found)]) == expected
+
+
+@pytest.mark.parametrize(("communication", "expected"), [(0, [True]), (10, [False])])
+def test_rounds_that_cost_communication_count_for_the_best_curve(communication, expected):
+    # FedRep is better after each round, but takes ten times as long without communication
+    found = SimpleNamespace(labelled=panel(slow=curve([0.1, *[0.6] * 4], seconds=10 * SECONDS)))
+    row = {"kind": "best_over_time", "of": "FedRep-SRPFL", "communication": communication}
+    assert passed(kinds.row_of(TEXTS | row).claims(found)) == expected
 
 
 @pytest.mark.parametrize(

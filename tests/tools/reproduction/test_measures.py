@@ -48,6 +48,7 @@ def test_the_time_ratio_is_to_95_percent_of_the_final_accuracy_of_the_method_wit
     # communication these are 3 + 300 and 40 + 400
     assert seeds(FAST, SLOW) == pytest.approx([3 / 40] * 2)
     assert seeds(FAST, SLOW, communication=10.0) == pytest.approx([303 / 440] * 2)
+    assert seeds(FAST, SLOW, percent=99) == pytest.approx([4 / 40] * 2)  # 0.594
 
 
 def test_every_seed_has_the_accuracy_of_its_own_to_reach():
