@@ -39,6 +39,7 @@ from pfl_lightning.system import Asynchronous, FixedExponential, Participation, 
 from pfl_lightning.tasks import Classification, Task
 
 DEFAULT_CLIENTS = 20
+NEW_HEAD_EPOCHS = 10
 
 
 class FederatedDataModule(pl.LightningDataModule, ABC):
@@ -75,6 +76,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         new_samples: Most samples that a new client trains on, drawn at random. Default: all.
         new_head_epochs: Epochs for which each new client trains a new head on the learned body, which is frozen
             (``finetuned``). 0 for what the method does with a client that has not taken part yet.
+        new_head_steps: Steps on random mini-batches in place of these epochs. Default: none.
         partition_seed: Seed of the split into clients; it does not follow ``seed_everything``.
         seed: Seed of client sampling and batch orders; on the command line it follows ``seed_everything``.
 
@@ -114,7 +116,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         eval_train: bool = False,
         new_clients: NewClients = 0,
         new_samples: PositiveInt | None = None,
-        new_head_epochs: NonNegativeInt = 10,
+        new_head_epochs: NonNegativeInt = NEW_HEAD_EPOCHS,
+        new_head_steps: PositiveInt | None = None,
         partition_seed: Seed = 0,
         seed: Seed = 1,
     ) -> None:
@@ -122,6 +125,11 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         for part, kind in ((partition, Partition), (participation, Participation), (speeds, Speeds)):
             if not isinstance(part, kind | None):
                 raise PflError(f"data.{kind.__name__.lower()} must be an object of {kind.__name__}, got {part}")
+        if new_head_steps is not None and new_head_epochs != NEW_HEAD_EPOCHS:
+            raise PflError(
+                f"data.new_head_steps: {new_head_steps} is not possible with data.new_head_epochs {new_head_epochs}; "
+                "allowed: one of the two"
+            )
         self.init_args = constructor_arguments(FederatedDataModule)
         self.root = str(expand_home(root, "data.root"))
         self.num_clients = num_clients or DEFAULT_CLIENTS
@@ -138,9 +146,19 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self.new_clients = new_clients
         self.new_samples = new_samples
         self.new_head_epochs = new_head_epochs
+        self.new_head_steps = new_head_steps
         self.partition_seed = partition_seed
         self.tables: dict[Split, ClientTable] = {}
         self.run_tables: dict[Split, ClientTable] = {}
+
+    @property
+    def new_head_length(self) -> dict[str, int | None]:
+        """How long each new client trains a new head, as settings of a ``Phase``; empty if none is trained."""
+        if not (self.new_clients and self.new_head_epochs):
+            return {}
+        if self.new_head_steps is None:
+            return {"epochs": self.new_head_epochs, "steps": None}
+        return {"epochs": self.new_head_steps, "steps": 1}
 
     @abstractmethod
     def load(self) -> tuple[LabelledData, LabelledData | None]:

@@ -92,8 +92,8 @@ class Method(pl.LightningModule):
 
     Clients are evaluated with the shared part plus what they keep (``stored``, or ``global`` if they keep nothing), or
     with their second, ``personal`` model and the ``global`` one. Clients that are new to a finished run are tested in
-    the same way with every method: each trains a new head on the ``common_body``, which is frozen, in full epochs with
-    the settings of the first round (``finetuned``); beside it stands the ``global`` model of the methods that have one.
+    the same way with every method: each trains a new head on the ``common_body``, which is frozen, in full epochs or
+    single steps with the settings of the first round (``finetuned``); beside it stands the ``global`` model of the methods that have one.
     With ``data.new_head_epochs`` 0 they are evaluated by the method's own models instead, each as a client that has not
     taken part yet (Xiong et al., DePRL, AAAI 2024, arXiv:2312.10815, Tables 2 and 8).
 
@@ -216,7 +216,7 @@ class Method(pl.LightningModule):
         self.versions = Versions()
         self.built_for: dict[str, Any] = {}
         self.test_only = False
-        self.new_head_epochs = 0
+        self.new_head_length: dict[str, int | None] = {}
         self.pretrained_report = ""
         self._newcomer: Tree = {}  # what new clients start with
 
@@ -530,7 +530,7 @@ class Method(pl.LightningModule):
         """Build the network for the data set, the scores of its splits, and the learning rates of all rounds."""
         data = federated(self.trainer)
         self.build_for(data)
-        self.new_head_epochs = data.new_head_epochs if data.new_clients else 0
+        self.new_head_length = data.new_head_length
         self.evaluator.prepare(data.eval_splits, self.evaluated_models, data.eval_clients, self.task)
         if stage == "fit":
             self.aggregator.check_precision(self.trainer.precision)
@@ -647,7 +647,7 @@ class Method(pl.LightningModule):
 
     def evaluate(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
         """Name and tensors of each of the ``evaluated_models``, in their order; arguments as for ``eval_model``."""
-        if self.new_head_epochs:
+        if self.new_head_length:
             yield from self._evaluate_new(train, key)
             return
         received = self.received(train.ids)
@@ -656,12 +656,12 @@ class Method(pl.LightningModule):
 
     def engine_of(self, model: str, params: Params) -> Engine:
         """What predicts with one of the ``evaluated_models``: the engine with its network; see ``eval_network``."""
-        return self.engine if self.new_head_epochs else self.engine.on(self.eval_network(model, params))
+        return self.engine if self.new_head_length else self.engine.on(self.eval_network(model, params))
 
     @property
     def evaluated_models(self) -> tuple[str, ...]:
         """The models of this evaluation: ``eval_models``, or those of new clients that train new heads."""
-        if not self.new_head_epochs:
+        if not self.new_head_length:
             return self.eval_models
         return ("finetuned", *(model for model in self.eval_models if model == "global"))
 
@@ -715,7 +715,7 @@ class Method(pl.LightningModule):
         """Set the models that new clients begin with."""
         data = federated(self.trainer)
         seed = seed_of(data.seed, "new clients")
-        if self.new_head_epochs:
+        if self.new_head_length:
             self._newcomer = {**self.common_body(), **self._new_head(seed)}
         elif data.new_clients:
             start = self.initial_state(movable(self.network), data.new_clients, seed)
@@ -730,7 +730,7 @@ class Method(pl.LightningModule):
         """The models of new clients, in the order of ``evaluated_models``."""
         # a rule after each step is about what the run's clients hold, such as masks
         lr = self.head_lr or self.local_sgd.lr
-        phase = replace(self.phase("head", self.new_head_epochs), lr=lr, steps=None, after_step=None)
+        phase = replace(self.phase("head"), lr=lr, after_step=None, **self.new_head_length)
         yield "finetuned", self.engine.train(train, Params(self._newcomer, {}), phase, key)[0]
         if "global" in self.evaluated_models:
             yield "global", Params({**movable(self.network), **select(self._newcomer, self.kept)}, {})

@@ -48,8 +48,8 @@ class Run:
 
         Args:
             checkpoint: The ``last`` round, or the ``best`` one.
-            data: Options of the data set that may change: ``root``, ``new_clients``, ``new_samples`` and
-                ``new_head_epochs``.
+            data: Options of the data set that may change: ``root``, ``new_clients``, ``new_samples``,
+                ``new_head_epochs`` and ``new_head_steps``.
 
         Returns:
             A row for each split, model and client, which is also in the folder.

@@ -72,16 +72,22 @@ def test_statistics_that_stay_with_the_clients_count_with_their_mean():
 
 
 @pytest.mark.parametrize(
-    ("make", "lr"),
-    [(methods.FedAvg, LR), (methods.Ditto, LR), (methods.DePRL, LR), (partial(methods.DePRL, head_lr=LR), 2 * LR)],
+    ("make", "lr", "length"),
+    [
+        (methods.FedAvg, LR, {"new_head_epochs": EPOCHS}),
+        (methods.Ditto, LR, {"new_head_epochs": EPOCHS}),
+        (methods.DePRL, LR, {"new_head_epochs": EPOCHS}),
+        (partial(methods.DePRL, head_lr=LR), 2 * LR, {"new_head_epochs": EPOCHS}),
+        (partial(methods.DePRL, head_lr=LR), 2 * LR, {"new_head_steps": EPOCHS}),  # which are the same in full batches
+    ],
 )
-def test_a_new_client_trains_a_new_head_on_the_frozen_body(make, lr, float64, ragged_data, fit):
+def test_a_new_client_trains_a_new_head_on_the_frozen_body(make, lr, length, float64, ragged_data, fit):
     network = partial(MLP, hidden=(8, 5))
     method = make_method(
         make, network=network, lr=lr, lr_decay=0.5, momentum=MOMENTUM, weight_decay=DECAY, batch_size=100
     )
     trainer = fit(method, ragged_data(), 2, bare=True)
-    body, data = method.common_body(), ragged_data(new_clients=3, new_head_epochs=EPOCHS, seed=5, val_fraction=0.0)
+    body, data = method.common_body(), ragged_data(new_clients=3, seed=5, val_fraction=0.0, **length)
     method.evaluator.measures["finetuned/models"] = evaluated = Models()
     trainer.test(method, data, verbose=False)
     assert method.evaluated_models == ("finetuned", *(() if isinstance(method, methods.DePRL) else ("global",)))
@@ -98,6 +104,25 @@ def test_a_new_client_trains_a_new_head_on_the_frozen_body(make, lr, float64, ra
             cross_entropy(model, dict(model.named_parameters()), *samples_of(own)).backward()
             optimizer.step()
         assert distance(model, evaluated.found[client]) < 1e-12
+
+
+def test_a_new_head_takes_as_many_steps_as_asked_for_however_many_samples_there_are(ragged_data, fit, monkeypatch):
+    phases = []
+    method = make_method(methods.DePRL, network=partial(MLP, hidden=(5,)), batch_size=2, epoch_steps=7)
+    trainer = fit(method, ragged_data(), 1, bare=True)
+    train = method.engine.train
+    monkeypatch.setattr(method.engine, "train", lambda *words: phases.append(words[2]) or train(*words))
+    trainer.test(method, ragged_data(new_clients=3, new_head_steps=4), verbose=False)
+    trainer.test(method, ragged_data(new_clients=3), verbose=False)
+    steps, epochs = phases[0], phases[-1]
+    assert steps.steps_of(torch.tensor([2, 50])).tolist() == [4, 4]
+    assert epochs.steps_of(torch.tensor([2, 50])).tolist() == [10, 250]
+
+
+def test_a_new_head_is_trained_for_epochs_or_for_steps(ragged_data):
+    line = r"^data\.new_head_steps: 4 is not possible with data\.new_head_epochs 3; allowed: one of the two$"
+    with pytest.raises(PflError, match=line):
+        ragged_data(new_clients=3, new_head_steps=4, new_head_epochs=3)
 
 
 @pytest.mark.parametrize(

@@ -192,19 +192,20 @@ def sums_to(curve: Curve, share: float) -> float:
     return float(curve.reach(share * curve.means[:, -1:], curve.until(CALLS))[1][0])
 
 
-def new_clients(curve: Curve, clients: int, samples: int | None = None) -> float:
+def new_clients(curve: Curve, clients: int, samples: int | None = None, steps: int | None = None) -> float:
     """Mean test accuracy in % of clients that are new to a run; kept in its folder.
 
     Args:
         curve: The run.
         clients: Number of new clients.
         samples: Most training samples of each; None for all.
+        steps: Steps on a new head; None for 10 epochs.
     """
-    key = f"{clients} clients, {samples or 'all'} samples"
+    key = f"{clients} clients, {samples or 'all'} samples" + f", {steps} steps" * bool(steps)
     path = curve.runs[0].folder / NEW_CLIENTS
     known = json.loads(path.read_text()) if path.is_file() else {}
     if key not in known:
-        rows = pfl_lightning.Run(path.parent).test(new_clients=clients, new_samples=samples)
+        rows = pfl_lightning.Run(path.parent).test(new_clients=clients, new_samples=samples, new_head_steps=steps)
         known[key] = rows.accuracy[(rows.split == "test") & (rows.model == NEW_MODEL)].mean()
         path.write_text(json.dumps(known) + "\n")
     return 100 * float(known[key])

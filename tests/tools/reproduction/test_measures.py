@@ -191,13 +191,14 @@ def test_a_run_diverges_in_the_round_that_is_worse_than_guessing_or_after_its_la
 def test_new_clients_of_a_run_are_tested_once(monkeypatch, tmp_path):
     asked = []
 
-    def test(folder, new_clients, new_samples):
-        asked.append((new_clients, new_samples))
+    def test(folder, new_clients, new_samples, new_head_steps):
+        asked.append((new_clients, new_samples, new_head_steps))
         rows = [("test", "stored", 0.0), *(("test", "finetuned", new_clients / 50 * each) for each in (0, 1))]
         return pd.DataFrame([*rows, ("train", "finetuned", 0.0)], columns=["split", "model", "accuracy"])
 
     monkeypatch.setattr("pfl_lightning.Run", lambda folder: SimpleNamespace(test=partial(test, folder)))
     one = SimpleNamespace(runs=[SimpleNamespace(folder=tmp_path)])
-    for clients, samples in ((16, None), (64, None), (16, None), (16, 5), (16, 5)):
-        assert measures.new_clients(one, clients, samples) == clients
-    assert asked == [(16, None), (64, None), (16, 5)]
+    ways = [(16, None, None), (64, None, None), (16, 5, None), (16, None, 5)]
+    for way in (*ways, *ways):
+        assert measures.new_clients(one, *way) == way[0]
+    assert asked == ways
