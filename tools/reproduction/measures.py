@@ -77,6 +77,18 @@ def train_loss(curve: Curve, statistic: str) -> float:
     return TRAIN[statistic](curve.final("loss", "train")[0], curve.final("samples", "train")[0])
 
 
+def loss_deviation(curve: Curve) -> float:
+    """Standard deviation of the final training losses over the clients."""
+    return float(curve.final("loss", "train")[0].std())
+
+
+def error_deviation(curve: Curve, share: float) -> float:
+    """Standard deviation of the final test errors, in points, over the share of the clients with the fewest samples."""
+    samples = curve.final("samples")[0]
+    small = samples <= np.quantile(samples, share)
+    return float(100 * curve.final("error")[0][small].std())
+
+
 def val_loss(curve: Curve) -> float:
     """Mean final loss of the validation clients."""
     return float(curve.final("loss", "val")[0].mean())
@@ -242,6 +254,11 @@ def speedup(few: Curve, many: Curve, accuracy: float, latency: float) -> float:
     return float(np.divide(seconds_to(few, accuracy, latency), seconds_to(many, accuracy, latency)))
 
 
+def loss_deviations(one: Curve, other: Curve) -> float:
+    """How many times as far the training losses of one run deviate over the clients."""
+    return loss_deviation(one) / loss_deviation(other)
+
+
 def same_cohorts(one: Curve, other: Curve) -> float:
     """Share of the rounds in which as many clients are kept."""
     return float((one.cohorts.to_numpy() == other.cohorts.to_numpy()).mean())
@@ -250,10 +267,16 @@ def same_cohorts(one: Curve, other: Curve) -> float:
 MEASURES: dict[str, Callable[..., float]] = {
     measure.__name__: measure
     for measure in (
-        *(final, best_mean, worst_client, best, last, last_mean, error, train_loss, val_loss, val_error, density),
+        *(final, best_mean, worst_client, best, last, last_mean, error, train_loss, loss_deviation),
+        *(error_deviation, val_loss, val_error, density),
         *(link_bits, gigabits, consensus, mixing_leaves, heads_follow_data, bodies_agree, share_kept, convergence),
+<<<<<<< HEAD
         *(seconds_to, rounds_to, rounds_to_share, sums, sums_per_round, sums_to, new_clients),
         *(time_ratio, speedup, same_cohorts),
+=======
+        *(seconds_to, sums, sums_per_round, sums_to, new_clients),
+        *(time_ratio, speedup, loss_deviations, same_cohorts),
+>>>>>>> 9f69de02 (Delta-FL's Figures 4, 5 and 12 to 15 as claims; no row of Sent140's mean error, which says nothing on few tweets)
     )
 }
 

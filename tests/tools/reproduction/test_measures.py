@@ -75,6 +75,15 @@ def test_bits_are_those_of_the_second_half_of_the_rounds_however_often_they_are_
     assert measures.density(logging(**{measures.DENSITY: {5: 0.9, 10: 0.4}})) == 40
 
 
+def test_deviations_are_over_clients_and_over_the_small_ones_of_them():
+    # of 1, 1, 3, 3 it is 1, of 0, 4, 4, 0 it is 2; the errors of the two smallest of four are 0.1 and 0.5
+    even, uneven = ending(loss=[1.0, 1, 3, 3]), ending(loss=[0.0, 4, 4, 0])
+    assert measures.loss_deviation(even) == 1
+    assert measures.loss_deviations(uneven, even) == 2
+    errors = ending(error=[0.9, 0.1, 0.0, 0.5], samples=[50, 10, 40, 20])
+    assert measures.error_deviation(errors, share=0.5) == pytest.approx(20)
+
+
 def test_errors_and_losses_are_percentiles_as_numpy_has_them():
     assert measures.error(ending(error=np.arange(11) / 50), "p90") == pytest.approx(18)
     # 90 % of the samples are reached by the second device of four in the first case, by the last in the second
