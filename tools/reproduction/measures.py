@@ -270,13 +270,8 @@ MEASURES: dict[str, Callable[..., float]] = {
         *(final, best_mean, worst_client, best, last, last_mean, error, train_loss, loss_deviation),
         *(error_deviation, val_loss, val_error, density),
         *(link_bits, gigabits, consensus, mixing_leaves, heads_follow_data, bodies_agree, share_kept, convergence),
-<<<<<<< HEAD
         *(seconds_to, rounds_to, rounds_to_share, sums, sums_per_round, sums_to, new_clients),
-        *(time_ratio, speedup, same_cohorts),
-=======
-        *(seconds_to, sums, sums_per_round, sums_to, new_clients),
         *(time_ratio, speedup, loss_deviations, same_cohorts),
->>>>>>> 9f69de02 (Delta-FL's Figures 4, 5 and 12 to 15 as claims; no row of Sent140's mean error, which says nothing on few tweets)
     )
 }
 
