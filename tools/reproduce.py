@@ -43,11 +43,11 @@ def reproduce(
             fig16, fig17, algorithm3; FedMac: table1 to table4, fig1 (the sparse recovery of Theorem 3) to fig5,
             ``stability``; DePRL: table1, table1_lenet and table1_alexnet (convolutional networks), table1_epochs
             (whole local epochs), table2, table7 to table9, table7_pools and table8_pools (parts of the clients in a
-            round), fig2, fig3, fig4 (from Table 9), fig8 to fig11, and ``new_samples`` and ``new_steps`` for new clients
-            with 5 to 50 samples or 2 to 50 steps. ``search`` of
-            Delta-FL and FedMac and ``rates`` of SRPFL try learning rates on validation samples, ``penalties`` of
-            Delta-FL L2 penalties, and ``searched`` of FedMac is a table by the best rates; ``hf_maml`` compares SRPFL's
-            HF-MAML with what the authors' code computes. PFLlib: fashion_mnist; Flower's niid_bench: table3, of
+            round), fig2, fig3, fig4 and fig7 (from Table 9), fig8 to fig11, and ``new_samples`` and ``new_steps``
+            for new clients with 5 to 50 samples or 2 to 50 steps. ``search`` of Delta-FL and FedMac and ``rates`` of
+            SRPFL try learning rates on validation samples, ``penalties`` of Delta-FL L2 penalties, and ``searched`` of
+            FedMac is a table by the best rates; ``hf_maml`` compares SRPFL's HF-MAML with what the authors' code
+            computes. PFLlib: fashion_mnist; Flower's niid_bench: table3, of
             NIID-Bench. Stragglers: ``answers``.
         scale: ``small`` takes two CPU cores minutes or hours; ``two_cores`` has the paper's numbers of clients and
             rounds (PFLlib: all samples, for some methods), with whatever else two cores can bear; ``full`` is the

@@ -50,6 +50,7 @@ METHODS = {
     ),
     "DeltaFL smoothed": partial(methods.DeltaFL, tail="dual", smoothing=0.1, quantile_every=2),
     "DePRL": partial(methods.DePRL, head_epochs=2, epochs=2),
+    "DePRL with random heads": partial(methods.DePRL, head_epochs=2, head_init="random"),
     "DPSGD": methods.DPSGD,
     "DPSGD on random graphs": partial(methods.DPSGD, topology=ErdosRenyi(0.5, redraw_every=2), mixing="uniform"),
     "DisPFL": partial(methods.DisPFL, drop_rounds=4),

@@ -6,7 +6,9 @@ import torch
 from fakes.loops import map_clients, trained
 from fakes.methods import assert_weighted_mean, built, tensors
 
-from pfl_lightning.methods import FedRep
+from pfl_lightning.methods import DePRL, FedRep
+from pfl_lightning.models import start_network
+from pfl_lightning.seeding import seed_of
 
 DECAY = 0.05
 
@@ -44,3 +46,16 @@ def test_a_round_is_a_plain_loop_over_heads_and_bodies_in_turn(options, rule, ra
     assert_weighted_mean(method, start, clients, examples.counts)
     expected = np.average(losses, weights=examples.counts)
     assert float(trainer.callback_metrics["train/loss"]) == pytest.approx(expected, abs=1e-10)
+
+
+@pytest.mark.parametrize("make", [FedRep, DePRL])
+def test_each_client_may_begin_with_the_head_of_another_network(make, ragged_data):
+    data = ragged_data()
+    common, method = built(make, data), built(partial(make, head_init="random"), data)
+    for client in range(data.num_clients):
+        key = seed_of(data.seed, "head", client)
+        other = start_network(method.make_network, data.input_shape, data.num_classes, key, {}).state_dict()
+        for name in method.kept:
+            first = other if name in method.parts["head"] else tensors(method.network)
+            assert torch.equal(method.clients.stack(name)[client], first[name])
+            assert torch.equal(common.clients.stack(name)[client], tensors(common.network)[name])

@@ -120,16 +120,18 @@ class RisesThenFalls(Row):
     Attributes:
         of: The runs.
         tag: What they log.
+        start: What it is before the first round, if that is known.
     """
 
     of: str
     tag: str
+    start: float | None = None
 
     def decide(self, results: Results) -> list[Claim]:
         """The claim with its verdict."""
-        values = logged(results.runs_of(self.of)[0], self.tag)
+        rounds, values = logged(results.runs_of(self.of)[0], self.tag, self.start)
         peak = int(values.mean(0).argmax())
-        claim = f"{self.claim} after rounds 1, {peak + 1} (the largest) and {values.shape[1]}"
+        claim = f"{self.claim} after rounds {rounds[0]}, {rounds[peak]} (the largest) and {rounds[-1]}"
         measured = ", ".join(f"{values[:, at].mean():.2g}" for at in (0, peak, -1))
         differences = [values[:, peak] - values[:, at] for at in (0, -1)]
         return [paired(claim, measured, "rises, then falls", *differences)]

@@ -124,13 +124,27 @@ def consensus(curve: Curve) -> float:
 
 def mixing_leaves(curve: Curve) -> float:
     """The largest share of this distance that a round's mixing leaves, as a power of 10."""
-    before, after = (logged(curve.runs, f"consensus/{when}") for when in ("before", "after"))
+    before, after = (logged(curve.runs, f"consensus/{when}")[1] for when in ("before", "after"))
     return float(np.log10(np.maximum(after / before, TINY).max()))
 
 
-def logged(runs: Sequence[RunRecord | None], tag: str) -> Floats:
-    """What runs have logged in each round, ``[seeds, rounds]``."""
-    return np.array([run.logged[tag].dropna() for run in runs if run])
+def logged(
+    runs: Sequence[RunRecord | None], tag: str, start: float | None = None
+) -> tuple[NDArray[np.int64], Floats]:
+    """What runs have logged in each round.
+
+    Args:
+        runs: The runs.
+        tag: What they log.
+        start: What it is before the first round, if that is shown.
+
+    Returns:
+        The rounds, and the values ``[seeds, rounds]``.
+    """
+    values = np.array([run.logged[tag].dropna() for run in runs if run])
+    if start is None:
+        return np.arange(1, values.shape[1] + 1), values
+    return np.arange(values.shape[1] + 1), np.insert(values, 0, start, axis=1)
 
 
 def heads_follow_data(curve: Curve) -> float:

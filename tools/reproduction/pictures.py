@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.console import Console
 
@@ -76,37 +75,47 @@ def over_values(
     return {name: figure}
 
 
-def consensus(results: Results, name: str, panels: Any, lines: Any, of: str) -> Figures:
-    """Errors of consensus against rounds: solid after mixing, dashed before; bands are one standard deviation.
+def over_rounds(
+    results: Results,
+    name: str,
+    panels: Any,
+    title: str,
+    lines: Any,
+    of: str,
+    tags: Mapping[str, str],
+    ylabel: str,
+    start: float | None = None,
+) -> Figures:
+    """What runs log in each round; bands are one standard deviation.
 
     Args:
         results: The runs.
         name: Name of the file.
-        panels: Concentrations.
-        lines: Graphs.
+        panels: Values that a ``{panel}`` stands for.
+        title: Title of a ``{panel}``.
+        lines: Values that a ``{line}`` stands for, each with a colour.
         of: Name of the runs of a ``{panel}`` and a ``{line}``.
+        tags: Labels of a ``{line}``, by what is logged: the first is solid, the second dashed.
+        ylabel: What is logged.
+        start: What it is before the first round, if that is known.
     """
     panels, lines = fill([panels, lines], results.part.variables)
     with grid(8.5, 2.6, 1, len(panels), sharey=True) as (figure, (row,)):
         for axes, panel in zip(row, panels, strict=True):
             for line, color in zip(lines, COLORS, strict=False):
-                draw_errors(axes, results, fill(of, {"panel": panel, "line": line}), line, color)
-            axes.set(title=f"alpha = {panel}", xlabel="communication rounds", ylim=(0, None))
-        row[0].set_ylabel("error of consensus")
+                filled = {"panel": panel, "line": line}
+                runs, _ = results.runs_of(fill(of, filled))
+                for (tag, label), style in zip(tags.items(), ("-", "--"), strict=False):
+                    look = {"color": color, "linestyle": style}
+                    draw_band(axes, *logged(runs, tag, start), look, fill(label, filled))
+            axes.set(title=fill(title, {"panel": panel}), xlabel="communication rounds", ylim=(0, None))
+        row[0].set_ylabel(ylabel)
         figure.legend(*row[0].get_legend_handles_labels(), loc="outside right center")
     return {name: figure}
 
 
-def draw_errors(axes: Axes, results: Results, name: str, label: str, color: str) -> None:
-    """Both lines of some runs."""
-    for when, line, text in (("before", "--", "before mixing"), ("after", "-", "after")):
-        errors = logged(results.runs_of(name)[0], f"consensus/{when}")
-        rounds = np.arange(1, errors.shape[1] + 1)
-        draw_band(axes, rounds, errors, {"color": color, "linestyle": line}, f"{label}, {text}")
-
-
 def cosines(results: Results, name: str, panels: Any, of: str) -> Figures:
-    """Cosines between the clients of the first seed; arguments as in ``consensus``, with a file for each panel."""
+    """Cosines between the clients of the first seed; arguments as in ``over_rounds``, with a file for each panel."""
     figures = {}
     for panel in fill(panels, results.part.variables):
         runs, _ = results.runs_of(fill(of, {"panel": panel}))
@@ -126,5 +135,5 @@ def split(results: Results, name: str = "", title: str = "") -> Figures:
 
 
 PICTURES: Mapping[str, Callable[..., Figures]] = {
-    picture.__name__: picture for picture in (over_time, over_values, consensus, cosines, split)
+    picture.__name__: picture for picture in (over_time, over_values, over_rounds, cosines, split)
 }

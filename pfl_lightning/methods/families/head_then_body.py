@@ -1,12 +1,13 @@
-from typing import Any
+from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from pfl_lightning.bounds import PositiveFloat, PositiveInt
 from pfl_lightning.client import Examples
 from pfl_lightning.methods.families.fine_tuned import FineTuned
-from pfl_lightning.seeding import Key
-from pfl_lightning.tree import Params
+from pfl_lightning.seeding import Key, seed_of
+from pfl_lightning.tree import Params, Tree
 
 
 class HeadThenBody(FineTuned):
@@ -15,15 +16,32 @@ class HeadThenBody(FineTuned):
     Args:
         head_epochs: Epochs on the head before each epoch on the body.
         head_lr: Learning rate of the head, also before an evaluation. Default: ``lr``.
+        head_init: The clients' first heads: ``common``, that of the network, or ``random``, another one for each.
         kwargs: Options of the other bases.
     """
 
     usual_momentum = 0.5
 
-    def __init__(self, *, head_epochs: PositiveInt = 10, head_lr: PositiveFloat | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        head_epochs: PositiveInt = 10,
+        head_lr: PositiveFloat | None = None,
+        head_init: Literal["common", "random"] = "common",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.head_epochs = head_epochs
         self.head_lr = head_lr
+        self.head_init = head_init
+
+    def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
+        """What clients keep before they have taken part, with their own first heads if these are ``random``."""
+        state = super().initial_state(tensors, num_clients, seed)
+        if self.head_init == "random":
+            heads = [self._new_head(seed_of(seed, "head", client)) for client in range(num_clients)]
+            state |= {name: torch.stack([head[name] for head in heads]) for name in self.parts["head"]}
+        return state
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Alternate between the head and the body."""

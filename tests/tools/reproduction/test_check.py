@@ -9,6 +9,7 @@ import pytest
 from fakes.panels import FAST, SLOW
 from reproduction import check, pictures, tables
 from reproduction.claims import HOLDS
+from reproduction.items import Item, kind_of
 
 HIGH, LOW = np.array([2.0, 4.0]), np.array([1.0, 3.0])
 
@@ -130,16 +131,20 @@ def test_pictures_show_values_and_speed_ups_beside_the_ideal(results):
         np.testing.assert_allclose(line.get_ydata(), [1, 2, 4])
 
 
-def test_the_picture_of_consensus_has_a_panel_for_each_concentration_and_two_lines_for_each_graph(part, monkeypatch):
-    errors = {"before": 2 * np.ones((2, 3)), "after": np.ones((2, 3))}
-    monkeypatch.setattr(pictures, "logged", lambda runs, tag: errors[tag.rpartition("/")[2]])
-    block = {"panels": [0.1, 0.3], "lines": ["Ring", "Complete"], "of": "deprl,topology={line},alpha={panel}"}
-    found = SimpleNamespace(part=part(), runs_of=lambda name: ([], "m"))
-    figure = pictures.consensus(found, "n", **block)["n"]
+def test_the_picture_of_consensus_has_a_panel_for_each_concentration_and_two_lines_for_each_graph():
+    (block,) = Item("deprl", "fig10").block.pictures
+    _, settings = kind_of(pictures.PICTURES, block, "pictures")
+    variables = {"alphas": [0.1, 0.3], "graphs": ["Ring", "Complete"]}
+    rows = pd.DataFrame({"consensus/before": [2.0, 2.0], "consensus/after": [1.0, 1.0]})
+    runs = [SimpleNamespace(logged=rows)] * 2
+    found = SimpleNamespace(part=SimpleNamespace(variables=variables), runs_of=lambda name: (runs, "m"))
+    figure = pictures.over_rounds(found, **settings)["fig10"]
+    assert [axes.get_title() for axes in figure.axes] == ["alpha = 0.1", "alpha = 0.3"]
     assert [len(axes.lines) for axes in figure.axes] == [4, 4]
-    before, after = figure.axes[0].lines[:2]
-    assert before.get_linestyle() == "--"
-    np.testing.assert_allclose(after.get_ydata(), [1, 1, 1])
+    after, before = figure.axes[0].lines[:2]
+    assert (before.get_linestyle(), after.get_label()) == ("--", "Ring, after mixing")
+    np.testing.assert_allclose(after.get_xdata(), [0, 1, 2])
+    np.testing.assert_allclose(after.get_ydata(), [0, 1, 1])
 
 
 def test_a_panel_of_srpfl_sees_the_other_figure_and_is_drawn(part, monkeypatch):

@@ -94,6 +94,15 @@ def test_what_is_logged_rises_and_falls(values, expected):
     assert passed(row.claims(SimpleNamespace(runs_of=lambda name: (runs, "m")))) == [expected]
 
 
+@pytest.mark.parametrize(("start", "expected"), [(None, False), (0.0, True)])
+def test_what_falls_from_the_first_round_on_has_risen_in_it(start, expected):
+    runs = [SimpleNamespace(logged=pd.DataFrame({"tag": [5.0, 4.0, 2.0 + seed]})) for seed in (0.0, 0.1)]
+    row = kinds.row_of(TEXTS | {"kind": "rises_then_falls", "of": "a", "tag": "tag", "start": start})
+    (claim,) = row.claims(SimpleNamespace(runs_of=lambda name: (runs, "m")))
+    assert (claim.word == "holds") == expected
+    assert f"after rounds {0 if expected else 1}, 1 (the largest) and 3" in claim.claim
+
+
 def test_the_best_curve_is_best_in_the_time_that_all_have_and_the_common_models_are_the_worst():
     better, low, lower = curve([0.5, 0.9, 0.9, 0.9, 0.9]), curve([0.1] * 5), curve([0.05] * 5)
     rows = [{"kind": "best_over_time", "of": "FedRep-SRPFL"}, {"kind": "worst", "of": ["FLANP", "FedAvg"]}]
