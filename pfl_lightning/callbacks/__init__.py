@@ -5,6 +5,7 @@ from pfl_lightning.callbacks.doubling import OracleDoubling, StageDoubling
 from pfl_lightning.callbacks.evaluation import EvaluateStartAndEnd
 from pfl_lightning.callbacks.figures import RunFigures
 from pfl_lightning.callbacks.gradient_doubling import GradientDoubling
+from pfl_lightning.callbacks.gradient_norm import GradientNorm
 from pfl_lightning.callbacks.metrics_table import MetricsTable
 from pfl_lightning.callbacks.progress_bar import RoundProgressBar
 from pfl_lightning.callbacks.round_checkpoint import RoundCheckpoint
@@ -17,6 +18,7 @@ __all__ = [
     "EvaluateStartAndEnd",
     "EvaluationTable",
     "GradientDoubling",
+    "GradientNorm",
     "MetricsTable",
     "OracleDoubling",
     "PercentileErrors",

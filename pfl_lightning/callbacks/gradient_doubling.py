@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import lightning.pytorch as pl
@@ -69,15 +70,31 @@ class GradientDoubling(Doubling):
 def squared_gradient_norm(method: Method, batch: Round) -> float:
     """|g|^2 of the participants' weighted mean loss on all their samples, with respect to the shared tensors."""
     names = method.shared & method.engine.trainable
+    mean = weighted_sum(
+        method, batch, lambda cohort: method.engine.gradient(cohort, method.received(cohort.ids), names)
+    )
+    return float(sum(gradient.square().sum() for gradient in mean.values()))
+
+
+def weighted_sum(method: Method, batch: Round, measure: Callable[[Examples], Tree]) -> Tree:
+    """Sum of what is measured of the participants of a round, with their weights.
+
+    Args:
+        method: The method.
+        batch: The round.
+        measure: What is measured of some of them, ``[cohort, ...]`` by name.
+
+    Returns:
+        The sums, ``[...]`` by name.
+    """
     weights = client_weights(batch.examples.counts, method.weighting).to(method.device)
 
     def work(start: int, cohort: Examples) -> Tree:
-        gradient = method.engine.gradient(cohort, method.received(cohort.ids), names)
-        return mix(weights[places[start : start + len(cohort)]].to(next(iter(gradient.values())).dtype), gradient)
+        measured = measure(cohort)
+        return mix(weights[places[start : start + len(cohort)]].to(next(iter(measured.values())).dtype), measured)
 
     mean: Tree = {}
     with method.cohort.share(method.clients, batch.examples) as (places, examples):
         for part in method.cohort.run("measuring", work, examples):
             add_to(mean, part)
-    mean = processes.all_reduce(mean, some_lack=len(batch.examples) < processes.count())
-    return float(sum(gradient.square().sum() for gradient in mean.values()))
+    return processes.all_reduce(mean, some_lack=len(batch.examples) < processes.count())

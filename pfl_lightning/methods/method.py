@@ -93,9 +93,9 @@ class Method(pl.LightningModule):
     Clients are evaluated with the shared part plus what they keep (``stored``, or ``global`` if they keep nothing), or
     with their second, ``personal`` model and the ``global`` one. Clients that are new to a finished run are tested in
     the same way with every method: each trains a new head on the ``common_body``, which is frozen, in full epochs or
-    single steps with the settings of the first round (``finetuned``); beside it stands the ``global`` model of the methods that have one.
-    With ``data.new_head_epochs`` 0 they are evaluated by the method's own models instead, each as a client that has not
-    taken part yet (Xiong et al., DePRL, AAAI 2024, arXiv:2312.10815, Tables 2 and 8).
+    single steps with the settings of the first round (``finetuned``); beside it stands the ``global`` model of the
+    methods that have one. With ``data.new_head_epochs`` 0 they are evaluated by the method's own models instead, each
+    as a client that has not taken part yet (Xiong et al., DePRL, AAAI 2024, arXiv:2312.10815, Tables 2 and 8).
 
     Args:
         network: Network to train. Its input shape and number of classes come from the data set.

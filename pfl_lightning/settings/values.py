@@ -11,9 +11,8 @@ Settings = Mapping[str, Any]
 
 # which settings do not matter: a run keeps all others while it trains, also those of a section that is new
 SAME_NUMBERS = {"data.root", "data.file", "model.chunk_size", "checkpoint.every"}  # for any of its results
-AFTER_TRAINING = {
-    f"data.new_{name}" for name in ("clients", "samples", "head_epochs", "head_steps")
-}  # for what it trains and logs
+# for what it trains and logs
+AFTER_TRAINING = {f"data.new_{name}" for name in ("clients", "samples", "head_epochs", "head_steps")}
 LOGGED = {"percentile_errors"}  # sections that say what is logged, whatever it trains
 OWN_PACKAGE = __name__.partition(".")[0] + "."
 

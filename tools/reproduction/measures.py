@@ -128,9 +128,7 @@ def mixing_leaves(curve: Curve) -> float:
     return float(np.log10(np.maximum(after / before, TINY).max()))
 
 
-def logged(
-    runs: Sequence[RunRecord | None], tag: str, start: float | None = None
-) -> tuple[NDArray[np.int64], Floats]:
+def logged(runs: Sequence[RunRecord | None], tag: str, start: float | None = None) -> tuple[NDArray[np.int64], Floats]:
     """What runs have logged in each round.
 
     Args:
