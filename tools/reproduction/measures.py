@@ -28,6 +28,7 @@ DENSITY = "density/global/all/1e-03"
 CHANCE = log(10)  # loss of a model that gives each of the 10 classes the same probability
 TINY = 1e-99  # in place of an error that is exactly 0
 NEW_CLIENTS = "new_clients.json"
+NORM = "train/gradient_norm"
 NEW_MODEL = "finetuned"  # a new head on the body
 
 
@@ -201,6 +202,18 @@ def rounds_to_share(curve: Curve, share: float) -> float:
     return rounds_to(curve, share * final(curve) / 100)
 
 
+def seconds_to_norm(curve: Curve, norm: float, latency: float) -> float:
+    """Simulated seconds until what ``GradientNorm`` logs is below a number; nan for never."""
+    logged_norms = curve.runs[0].logged[NORM].reindex(curve.rounds).to_numpy()
+    (reached,) = np.nonzero(logged_norms < norm)
+    return float(curve.times(latency)[0, reached[0]]) if len(reached) else nan
+
+
+def final_norm(curve: Curve) -> float:
+    """What ``GradientNorm`` logs after the last round."""
+    return float(curve.runs[0].logged[NORM].dropna().iloc[-1])
+
+
 def sums(curve: Curve, share: float = 1.0) -> float:
     """Weighted sums that the server has asked for until the end, or a share of them."""
     return float(share * curve.until(CALLS)[0, -1])
@@ -282,7 +295,17 @@ MEASURES: dict[str, Callable[..., float]] = {
         *(final, best_mean, worst_client, best, last, last_mean, error, train_loss, loss_deviation),
         *(error_deviation, val_loss, val_error, density),
         *(link_bits, gigabits, consensus, mixing_leaves, heads_follow_data, bodies_agree, share_kept, convergence),
-        *(seconds_to, rounds_to, rounds_to_share, sums, sums_per_round, sums_to, new_clients),
+        *(
+            seconds_to,
+            seconds_to_norm,
+            final_norm,
+            rounds_to,
+            rounds_to_share,
+            sums,
+            sums_per_round,
+            sums_to,
+            new_clients,
+        ),
         *(time_ratio, speedup, loss_deviations, same_cohorts),
     )
 }

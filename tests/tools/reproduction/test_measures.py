@@ -211,3 +211,13 @@ def test_new_clients_of_a_run_are_tested_once(monkeypatch, tmp_path):
     for way in (*ways, *ways):
         assert measures.new_clients(one, *way) == way[0]
     assert asked == ways
+
+
+@pytest.mark.parametrize(("norm", "seconds"), [(5.0, 2.0), (1.5, 4.0), (0.5, np.nan)])
+def test_a_gradient_norm_is_reached_at_its_first_evaluation_below(norm, seconds):
+    logged = pd.DataFrame({"train/gradient_norm": [3.0, np.nan, 1.0]}, index=[2, 3, 4])
+    one = SimpleNamespace(
+        runs=[SimpleNamespace(logged=logged)], rounds=np.array([0, 2, 4]), times=lambda latency: np.array([[0, 2, 4]])
+    )
+    np.testing.assert_equal(measures.seconds_to_norm(one, norm, 0.0), seconds)
+    assert measures.final_norm(one) == 1
