@@ -41,7 +41,8 @@ class DeltaFL(FineTuned, Averaging):
         tail: ``hard``, as in the paper's experiments; ``dual`` counts the client at the threshold only as far as the
             share needs it: the weights of the superquantile.
         smoothing: Range of losses over which the weights of a dual tail fall to zero, the paper's nu; 0 for none.
-        quantile: ``exact``, from the losses; ``sums`` tells the server no loss, and takes up to 101 more sums.
+        quantile: ``exact``, from the losses; ``sums`` tells the server no loss, and takes up to 101 more sums; clients
+            in the tail are logged by both.
         quantile_every: Rounds between two computations of the threshold, unless no loss exceeds it.
         kwargs: Options of the bases.
 
@@ -117,6 +118,8 @@ class DeltaFL(FineTuned, Averaging):
         key = (batch.seed, "quantile", batch.round_index)
         add_up = ClientSums(self.aggregator, batch.examples.host_ids, batch.weights, key, limit=1 / RESOLUTION)
         quantile = quantile_from_sums(losses, 1 - self.conformity, add_up, RESOLUTION)
+        threshold = losses.new_tensor(quantile - 2 * RESOLUTION)  # one for its own error, one for rounding to float32
         self.log("train/threshold_error", quantile - float(exact))
-        # one for its own error, one for rounding to float32
-        return losses.new_tensor(quantile - 2 * RESOLUTION), add_up.uploaded
+        self.log("train/tail_by_sums", (losses >= threshold).sum().float())
+        self.log("train/tail_by_losses", (losses >= exact).sum().float())
+        return threshold, add_up.uploaded

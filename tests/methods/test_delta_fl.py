@@ -12,7 +12,7 @@ from plain_methods import reach_quantile
 
 from pfl_lightning.callbacks import PercentileErrors
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import DeltaFL, FedAvg
+from pfl_lightning.methods import DeltaFL, FedAvg, delta_fl
 from pfl_lightning.metrics import smooth_quantile, superquantile
 from pfl_lightning.models import MLP
 from pfl_lightning.server import Aggregator, SecureAggregator
@@ -158,6 +158,23 @@ def test_a_quantile_from_sums_finds_the_same_tails(conformity, sums, train):
     logged = summed.trainer.callback_metrics
     assert abs(logged["train/threshold_error"]) <= 1e-5
     assert 10 * 4 < logged["sums/calls"] <= 102 * 4
+
+
+@pytest.mark.parametrize("off", [0.0, 10.0])
+def test_both_tails_are_logged_and_that_by_sums_trains(off, ragged_data, fit, monkeypatch):
+    data = ragged_data(val_fraction=0.0)
+    data.setup()
+    method = built(partial(DeltaFL, conformity=0.5, quantile="sums"), data)
+    batch = data.make_round(0)
+    losses = losses_by_hand(method, tensors(method.network), batch.examples)
+    exact = sum(reach_quantile(losses, batch.examples.counts.numpy(), 0.5))
+    by_sums = len(losses) if off else exact  # a threshold below all losses keeps everyone
+    assert 0 < exact < len(losses)
+    found = delta_fl.quantile_from_sums
+    monkeypatch.setattr(delta_fl, "quantile_from_sums", lambda *arguments: found(*arguments) - off)
+    logged = fit(method, data, 1, bare=True).callback_metrics
+    assert [int(logged[f"train/tail_by_{what}"]) for what in ("losses", "sums")] == [exact, by_sums]
+    assert int(logged["system/cohort"]) == by_sums
 
 
 def test_clients_outside_the_tail_upload_nothing_in_the_clear_and_zeros_in_secret(train):

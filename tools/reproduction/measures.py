@@ -224,6 +224,12 @@ def sums_per_round(curve: Curve) -> float:
     return float(curve.until(CALLS)[0, -1] / curve.rounds[-1])
 
 
+def same_tails(curve: Curve) -> float:
+    """Share of the rounds in which as many clients are in the tail by sums as by their losses, of the same model."""
+    by_sums, by_losses = (logged(curve.runs, f"train/tail_by_{what}") for what in ("sums", "losses"))
+    return float((by_sums == by_losses).mean())
+
+
 def sums_to(curve: Curve, share: float) -> float:
     """Sums until a share of the own final accuracy."""
     return float(curve.reach(share * curve.means[:, -1:], curve.until(CALLS))[1][0])
@@ -284,29 +290,14 @@ def loss_deviations(one: Curve, other: Curve) -> float:
     return loss_deviation(one) / loss_deviation(other)
 
 
-def same_cohorts(one: Curve, other: Curve) -> float:
-    """Share of the rounds in which as many clients are kept."""
-    return float((one.cohorts.to_numpy() == other.cohorts.to_numpy()).mean())
-
-
 MEASURES: dict[str, Callable[..., float]] = {
     measure.__name__: measure
     for measure in (
         *(final, best_mean, worst_client, best, last, last_mean, error, train_loss, loss_deviation),
         *(error_deviation, val_loss, val_error, density),
         *(link_bits, gigabits, consensus, mixing_leaves, heads_follow_data, bodies_agree, share_kept, convergence),
-        *(
-            seconds_to,
-            seconds_to_norm,
-            final_norm,
-            rounds_to,
-            rounds_to_share,
-            sums,
-            sums_per_round,
-            sums_to,
-            new_clients,
-        ),
-        *(time_ratio, speedup, loss_deviations, same_cohorts),
+        *(seconds_to, seconds_to_norm, final_norm, rounds_to, rounds_to_share, sums, sums_per_round, sums_to),
+        *(same_tails, new_clients, time_ratio, speedup, loss_deviations),
     )
 }
 

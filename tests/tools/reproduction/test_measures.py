@@ -176,9 +176,9 @@ def test_numbers_of_the_split_are_those_of_the_clients_that_train(name, value):
     assert measures.SPLIT[name](data) == value
 
 
-def test_cohorts_are_the_same_in_a_share_of_the_rounds():
-    one, other = (SimpleNamespace(cohorts=pd.DataFrame(sizes)) for sizes in ([5, 5, 4, 5], [5, 3, 4, 5]))
-    assert measures.same_cohorts(one, other) == 0.75
+def test_tails_are_the_same_in_a_share_of_the_rounds():
+    tails = {"train/tail_by_sums": [5, 5, 4, 5], "train/tail_by_losses": [5, 3, 4, 5]}
+    assert measures.same_tails(logging(**tails)) == 0.75
 
 
 @pytest.mark.parametrize(
