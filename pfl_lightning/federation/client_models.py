@@ -1,12 +1,16 @@
-"""The model of one client as an ordinary module."""
+"""The model of one client, and the head of each client, as ordinary modules."""
 
+from collections.abc import Iterator
 from contextlib import suppress
+from copy import deepcopy
+from operator import index
 from typing import Any, NoReturn, cast
 
 import torch
 from torch import Tensor, nn
 
 from pfl_lightning.client import Examples
+from pfl_lightning.client.layers import part
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import Network
@@ -35,14 +39,61 @@ class WithoutSamples:
         raise NeedsSamplesError(name)
 
 
+class Heads:
+    """The heads that clients keep, in the order of their ids, to be read like an ``nn.ModuleList``.
+
+    The method stores them as stacked tensors, one row per client. An index makes a module with a copy of one row, in
+    evaluation mode, which takes features, the outputs of the body: training it changes no client.
+
+    Args:
+        method: The method, after training or from ``load_method``.
+
+    Raises:
+        PflError: If its clients keep no heads, or the head has no features.
+    """
+
+    def __init__(self, method: Any) -> None:
+        check_built(method)
+        if not method.parts["head"] <= method.kept:
+            raise PflError(
+                f"heads: clients of {type(method).__name__} keep no heads; allowed: methods whose clients do, such as "
+                "FedRep, or client(ID), a whole model"
+            )
+        self._method = method
+        self._first = method.engine.body_layers()
+
+    def __len__(self) -> int:
+        return int(self._method.num_clients)
+
+    def __iter__(self) -> Iterator[nn.Module]:
+        return map(self.__getitem__, range(len(self)))
+
+    def __getitem__(self, client: int) -> nn.Module:
+        """The head of one client; -1 is the last one."""
+        ids = torch.tensor([range(len(self))[index(client)]], device=self._method.device)
+        row = {name: tensor[0] for name, tensor in self._method.clients.gather(ids).items()}
+        head = deepcopy(part(self._method.network, self._first))
+        head.load_state_dict(select(row, self._method.parts["head"]), strict=False)
+        return head.eval()
+
+
+def check_built(method: Any) -> None:
+    """Refuse a method that has no clients yet.
+
+    Raises:
+        PflError: If it has none.
+    """
+    if not method.built_for:
+        raise PflError(f"client: {type(method).__name__} has no clients yet; allowed: after training, or load_method")
+
+
 def client_model(method: Any, client: int, model: str | None, data: FederatedDataModule | None) -> nn.Module:
     """One client's model of a method; see ``Method.client``.
 
     Raises:
         PflError: If there is no such client or model; a ``NeedsSamplesError`` if ``data`` is missing.
     """
-    if not method.built_for:
-        raise PflError(f"client: {type(method).__name__} has no clients yet; allowed: after training, or load_method")
+    check_built(method)
     if model not in (None, *method.eval_models):
         raise PflError(f"model: {model} is not possible; allowed: {', '.join(method.eval_models)}")
     train = examples_of(client, data, method.num_clients, method.device)

@@ -43,7 +43,7 @@ from pfl_lightning.federation.checks import (
     checked_update,
     server_read_refusal,
 )
-from pfl_lightning.federation.client_models import client_model
+from pfl_lightning.federation.client_models import Heads, client_model
 from pfl_lightning.federation.client_states import ClientStates, ServerState, checked_rows
 from pfl_lightning.federation.cohort import LOSS, Cohort, Progress, RoundResult, Trained
 from pfl_lightning.federation.evaluator import Evaluator
@@ -678,6 +678,11 @@ class Method(pl.LightningModule):
             PflError: If there is no such client or model; a ``NeedsSamplesError`` if ``data`` is missing.
         """
         return client_model(self, client, model, data)
+
+    @property
+    def heads(self) -> Heads:
+        """The head that each client keeps, as an ordinary module: ``method.heads[3](features)``."""
+        return Heads(self)
 
     def on_validation_epoch_start(self) -> None:
         """Stop a diverged run with a PflError, before it is evaluated and saved."""
