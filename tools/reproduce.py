@@ -38,17 +38,8 @@ def reproduce(
     Args:
         paper: The paper: srpfl, delta_fl, fedmac or deprl; or the library: pfllib or niid_bench; ``stragglers``
             compares what there is against these, which no paper does.
-        item: Its table or figure. SRPFL: fig3 to fig8_..., and ``linear``, the numerical experiments of the theory;
-            Delta-FL: table1, table2 (whose runs are those of Table 3 and the figures), fig3, fig6 (to Figure 11),
-            fig16, fig17, algorithm3; FedMac: table1 to table4, fig1 (the sparse recovery of Theorem 3) to fig5,
-            ``stability``; DePRL: table1, table1_lenet and table1_alexnet (convolutional networks), table1_epochs
-            (whole local epochs), table2, table7 to table9, table7_pools and table8_pools (parts of the clients in a
-            round), fig2, fig3, fig4 and fig7 (from Table 9), fig8 to fig11, and ``new_samples`` and ``new_steps``
-            for new clients with 5 to 50 samples or 2 to 50 steps. ``search`` of Delta-FL and FedMac and ``rates`` of
-            SRPFL try learning rates on validation samples, ``penalties`` of Delta-FL L2 penalties, and ``searched`` of
-            FedMac is a table by the best rates; ``hf_maml`` compares SRPFL's HF-MAML with what the authors' code
-            computes. PFLlib: fashion_mnist; Flower's niid_bench: table3, of
-            NIID-Bench. Stragglers: ``answers``.
+        item: Its table or figure: the name of a file in ``tools/reproduction/PAPER``, whose first lines say what it
+            shows. Any other name lists them.
         scale: ``small`` takes two CPU cores minutes or hours; ``two_cores`` has the paper's numbers of clients and
             rounds (PFLlib: all samples, for some methods), with whatever else two cores can bear; ``full`` is the
             paper's setting as far as it is known.

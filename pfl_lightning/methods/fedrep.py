@@ -10,7 +10,7 @@ class FedRep(HeadThenBody, Averaging):
 
         repeat epochs times:
             head_i = SGD for head_epochs on f_i(body_i, .), from head_i  # body frozen
-            body_i = SGD for 1 epoch on f_i(., head_i), from body_i      # head frozen
+            body_i = SGD for body_epochs on f_i(., head_i), from body_i  # head frozen
         keep head_i
         body   = body - server_lr * (body - sum_i weight_i * body_i)
 
@@ -18,8 +18,9 @@ class FedRep(HeadThenBody, Averaging):
 
     Paper: Collins et al., Exploiting Shared Representations, ICML 2021, arXiv:2102.07078, Algorithm 1.
 
-    Differs: the authors' code takes all epochs on the head before those on the body; with several of these we
-    alternate, as SRPFL's code does. For evaluation that code fine-tunes from the mean of all heads; we start from the
+    Differs: the paper and the authors' code, and Algorithm 1 of SRPFL, take all steps on the head before those on the
+    body; with several ``epochs`` we alternate, as SRPFL's code does. Theirs is ``epochs`` 1 and several
+    ``body_epochs``. For evaluation that code fine-tunes from the mean of all heads; we start from the
     client's own head, because a server can only know the mean if clients upload their heads.
     """
 

@@ -206,6 +206,7 @@ def test_the_ledger_does_not_depend_on_the_chunks(train):
     [
         (FedAvg, {"epochs": 3}, 3),
         (FedRep, {"head_epochs": 4, "epochs": 2}, (4 + 1) * 2),
+        (FedRep, {"head_epochs": 4, "body_epochs": 3, "epochs": 2}, (4 + 3) * 2),
         (PFedMe, {"inner_steps": 5, "epochs": 2}, 10),
         (PerFedAvg, {"epochs": 3}, 2 * 3),
         (HFMAML, {"epochs": 3}, 4 * 3),

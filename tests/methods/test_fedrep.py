@@ -15,13 +15,13 @@ DECAY = 0.05
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-def by_hand(method, start, own, head_epochs, head_lr, momentum):
+def by_hand(method, start, own, head_epochs, head_lr, momentum, body_epochs=1):
     """One client's model after two repetitions, and its training loss."""
     model, train = start, partial(trained, method.network, own=own, momentum=momentum, decay=DECAY)
     for repetition in range(2):
         heads, bodies = ((1, "train", 0, part, repetition) for part in ("head", "body"))
         model, _ = train(model, key=heads, moves=method.parts["head"], lr=head_lr, epochs=head_epochs)
-        model, loss = train(model, key=bodies, moves=method.parts["body"])
+        model, loss = train(model, key=bodies, moves=method.parts["body"], epochs=body_epochs)
     return model, loss
 
 
@@ -30,8 +30,9 @@ def by_hand(method, start, own, head_epochs, head_lr, momentum):
     [
         ({}, {"head_epochs": 10, "head_lr": 0.1, "momentum": 0.5}),
         ({"head_epochs": 3, "head_lr": 0.3, "momentum": 0.2}, {"head_epochs": 3, "head_lr": 0.3, "momentum": 0.2}),
+        ({"head_epochs": 2, "body_epochs": 3}, {"head_epochs": 2, "head_lr": 0.1, "momentum": 0.5, "body_epochs": 3}),
     ],
-    ids=["defaults", "others"],
+    ids=["defaults", "others", "several epochs on the body"],
 )
 def test_a_round_is_a_plain_loop_over_heads_and_bodies_in_turn(options, rule, ragged_data, fit):
     data = ragged_data(val_fraction=0.0)

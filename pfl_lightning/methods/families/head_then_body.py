@@ -11,10 +11,11 @@ from pfl_lightning.tree import Params, Tree
 
 
 class HeadThenBody(FineTuned):
-    """Clients train the head for some epochs before each epoch on the body.
+    """Clients train the head for some epochs, and then the body.
 
     Args:
-        head_epochs: Epochs on the head before each epoch on the body.
+        head_epochs: Epochs on the head before those on the body.
+        body_epochs: Epochs on the body before the next ones on the head.
         head_lr: Learning rate of the head, also before an evaluation. Default: ``lr``.
         head_init: The clients' first heads: ``common``, that of the network, or ``random``, another one for each.
         kwargs: Options of the other bases.
@@ -26,12 +27,14 @@ class HeadThenBody(FineTuned):
         self,
         *,
         head_epochs: PositiveInt = 10,
+        body_epochs: PositiveInt = 1,
         head_lr: PositiveFloat | None = None,
         head_init: Literal["common", "random"] = "common",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.head_epochs = head_epochs
+        self.body_epochs = body_epochs
         self.head_lr = head_lr
         self.head_init = head_init
 
@@ -46,7 +49,7 @@ class HeadThenBody(FineTuned):
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Alternate between the head and the body."""
         head = self.phase("head", self.head_epochs, self.head_lr)
-        body = self.phase("body", epochs=1)
+        body = self.phase("body", self.body_epochs)
         params = received
         for repetition in range(self.local.epochs):
             params, _ = self.engine.train(cohort, params, head, (*key, "head", repetition))
