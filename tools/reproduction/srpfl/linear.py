@@ -8,9 +8,9 @@ import lightning.pytorch as pl
 import numpy as np
 from bare_trainer import bare_trainer
 from matplotlib.axes import Axes
-from theory.times import equal_stages_ratio, expected_time
+from theory.times import equal_stages_ratio, expected_time, stage_lengths, stage_sizes
 
-from pfl_lightning.callbacks import OracleDoubling
+from pfl_lightning.callbacks import OracleDoubling, StageDoubling
 from pfl_lightning.data import LinearRepresentation
 from pfl_lightning.methods import LinearFedRep
 from pfl_lightning.metrics import principal_angle_distance
@@ -33,6 +33,9 @@ RACES = 40  # for each size of the pool
 MOST_ROUNDS = 300  # of a run that an oracle stops; they take about 20
 N0 = 8
 FLOOR = 0.133  # the distance at which one participant would end up with noise 0.3, from the floors: 0.44 * 0.3
+STOP = 1.25  # multiple of the pool's floor at which a race ends
+SCHEDULED = 64  # clients in the pool of the races between lengths of stages
+EQUAL = (1, 2, 4, 8, 16)  # rounds in each stage
 PARTICIPANTS = (8, 16, 32, 64)  # of 64 clients
 POOLS = (16, 32, 64, 128, 256)
 NOISES = (0.1, 1.0)
@@ -43,14 +46,16 @@ class Recorder(pl.Callback):
 
     Args:
         data: What the run is trained on.
+        until: The distance at which the run ends.
 
     Attributes:
         distances: Distance to the true representation, before the first round and after each.
         cohort_sizes: Participants of each round.
     """
 
-    def __init__(self, data: LinearRepresentation) -> None:
+    def __init__(self, data: LinearRepresentation, until: float = 0.0) -> None:
         self.data = data
+        self.until = until
         self.distances: list[float] = []
         self.cohort_sizes: list[int] = []
 
@@ -62,16 +67,23 @@ class Recorder(pl.Callback):
         self.distances.append(float(principal_angle_distance(found, truth)))
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Remember a round."""
+        """Remember a round, which can be the last."""
         self.distances.append(float(trainer.callback_metrics["train/distance"]))
         self.cohort_sizes.append(int(trainer.callback_metrics["system/cohort"]))
+        if self.distances[-1] <= self.until:
+            trainer.should_stop = True
 
 
 def train(
-    data: LinearRepresentation, rounds: int, *callbacks: pl.Callback, lr: float = RATE, **options: Any
+    data: LinearRepresentation,
+    rounds: int,
+    *callbacks: pl.Callback,
+    lr: float = RATE,
+    until: float = 0.0,
+    **options: Any,
 ) -> Recorder:
-    """Train linear FedRep."""
-    recorder = Recorder(data)
+    """Train linear FedRep for some rounds, or until a distance."""
+    recorder = Recorder(data, until)
     trainer = bare_trainer(rounds, *callbacks, recorder, accelerator="cpu", precision="64-true")
     trainer.fit(LinearFedRep(network=LinearNetwork, lr=lr, weighting="uniform", **options), data)
     return recorder
@@ -125,8 +137,39 @@ def races() -> dict[int, list[Race]]:
 
 def race(pool: int, n0: int, seed: int) -> Recorder:
     """One run, of FedRep where the first stage is the pool."""
-    data = problem(pool, 0.3, seed, speeds=DynamicExponential(low=1.0, high=1.0, seed=seed))
-    return train(data, MOST_ROUNDS, OracleDoubling(n0, FLOOR, leave=1.3, stop=1.25), init="random")
+    return train(racing(pool, seed), MOST_ROUNDS, OracleDoubling(n0, FLOOR, leave=1.3, stop=STOP), init="random")
+
+
+def racing(pool: int, seed: int) -> LinearRepresentation:
+    """The problem of a race: clients are equally fast on average, and others are fast in each round."""
+    return problem(pool, 0.3, seed, speeds=DynamicExponential(low=1.0, high=1.0, seed=seed))
+
+
+def schedules(factor: float) -> Numbers:
+    """Seconds of SRPFL with the theory's lengths of stages and with equal ones, and those of a round of each stage.
+
+    Args:
+        factor: By what a round shrinks the distance. A random start is at a distance of nearly 1.
+    """
+    return {
+        "theory's stages": scheduled_seconds(stage_lengths(1 / FLOOR, factor, N0, SCHEDULED)),
+        **{f"stages of {length}": scheduled_seconds([length]) for length in EQUAL},
+        "rounding": expected_time(stage_sizes(N0, SCHEDULED), SCHEDULED),
+    }
+
+
+def scheduled_seconds(lengths: list[int]) -> Floats:
+    """Seconds until the end of a race, each round charged with its expectation, ``[seeds]``; nan for never."""
+    runs = [scheduled(lengths, seed) for seed in range(RACES)]
+    seconds = [expected_time(run.cohort_sizes, SCHEDULED) for run in runs]
+    return np.where([run.distances[-1] <= run.until for run in runs], seconds, np.nan)
+
+
+def scheduled(lengths: list[int], seed: int) -> Recorder:
+    """One run of SRPFL with stages of so many rounds."""
+    doubling = StageDoubling(N0, lengths)
+    end = STOP * FLOOR / SCHEDULED**0.5
+    return train(racing(SCHEDULED, seed), MOST_ROUNDS, doubling, until=end, init="random")
 
 
 def time_ratios(pairs: Sequence[Race], pool: int, communication_time: float = 0.0) -> Floats:
@@ -136,18 +179,19 @@ def time_ratios(pairs: Sequence[Race], pool: int, communication_time: float = 0.
 
 
 def numbers(part: Part) -> Numbers:
-    """Run and draw the experiments of the linear case, which takes about ten minutes; seeds are its own."""
+    """Run and draw the experiments of the linear case, which takes about a quarter of an hour; seeds are its own."""
     distances = contractions(0.0)
     floors = {noise: floor_of(contractions(noise)) for noise in NOISES}
     safe = safe_contractions(0.0)
     safe_floors = floor_of(safe_contractions(NOISES[0]), SAFE_LAST)
+    factors = {n: factors_of(each) for n, each in distances.items()}
     runs = races()
     ratios = {pool: time_ratios(pairs, pool) for pool, pairs in runs.items()}
     draw(distances, floors, ratios, part.place.folder / "linear.png")
     cohorts = [len(run.cohort_sizes) for pairs in runs.values() for pair in pairs for run in pair]
     low, high = NOISES
     return {
-        **{f"contraction {n}": factors_of(each) for n, each in distances.items()},
+        **{f"contraction {n}": each for n, each in factors.items()},
         "log10 of the largest distance": float(np.log10(max(each[:, -1].max() for each in distances.values()))),
         **{f"floor {noise} {n}": each for noise, by_size in floors.items() for n, each in by_size.items()},
         **{f"slope {noise}": log_slopes(by_size) for noise, by_size in floors.items()},
@@ -159,6 +203,7 @@ def numbers(part: Part) -> Numbers:
         **{f"ratio {pool}": each for pool, each in ratios.items()},
         **{f"costly ratio {pool}": time_ratios(pairs, pool, 100.0) for pool, pairs in runs.items()},
         "most rounds": float(max(cohorts)),
+        **schedules(float(np.mean([*factors.values()]))),
     }
 
 

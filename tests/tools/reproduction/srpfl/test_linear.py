@@ -3,7 +3,7 @@ import pytest
 from fakes.panels import failed
 from reproduction.claims import HOLDS, INCONCLUSIVE, OURS
 from reproduction.srpfl import linear
-from reproduction.srpfl.linear import PARTICIPANTS, POOLS
+from reproduction.srpfl.linear import EQUAL, PARTICIPANTS, POOLS
 
 # numbers about which all claims hold: 0.44 noise / sqrt(n) for the floors
 AS_EXPECTED = {
@@ -19,6 +19,9 @@ AS_EXPECTED = {
     **{f"ratio {pool}": np.full(2, ratio) for pool, ratio in zip(POOLS, (0.28, 0.16, 0.14, 0.12, 0.12), strict=True)},
     **{f"costly ratio {pool}": np.full(2, 1.1) for pool in POOLS},
     "most rounds": 41.0,
+    "theory's stages": np.array([14.0, 15.0]),
+    **{f"stages of {length}": np.array([13.5, 14.0]) for length in EQUAL},
+    "rounding": 5.8,
 }
 
 
@@ -41,6 +44,10 @@ AS_EXPECTED = {
         ({"ratio 64": np.full(2, 0.02)}, ["seconds of SRPFL / FedRep, N = 16 to 256"]),  # much faster than expected
         ({"most rounds": 300.0}, ["most rounds of a run"]),
         ({"costly ratio 16": np.full(2, 0.5)}, ["with C = 100 the gain is lost"]),
+        (
+            {"stages of 4": np.full(2, 8.0)},
+            ["seconds with the theory's lengths of stages, and with 1, 2, 4, 8 and 16 rounds each, N = 64"],
+        ),
     ],
     ids=str,
 )
@@ -84,6 +91,26 @@ def test_no_claim_fails_with_fewer_seeds_and_rounds_and_the_picture_is_drawn(par
     del found["seconds of SRPFL / FedRep, N = 16 to 256"]  # three races are too few for a quarter
     assert {*found.values()} <= {HOLDS, INCONCLUSIVE}
     assert (here.place.folder / "linear.png").is_file()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_race_between_lengths_of_stages_has_these_stages_and_ends_near_the_pools_floor():
+    run = linear.scheduled([9, 3, 2], seed=0)
+    rounds = len(run.cohort_sizes)
+    assert rounds >= 14
+    assert run.cohort_sizes == [8] * 9 + [16] * 3 + [32] * 2 + [64] * (rounds - 14)
+    assert run.distances[-1] <= run.until < min(run.distances[:-1])
+
+
+def test_a_race_that_never_ends_has_no_seconds_and_others_those_of_their_rounds(monkeypatch):
+    monkeypatch.setattr(linear, "RACES", 2)
+    runs = {seed: run_with(64, 64) for seed in range(2)}
+    for seed, distance in enumerate((0.01, 0.02)):
+        runs[seed].until, runs[seed].distances = 0.015, [distance]
+    monkeypatch.setattr(linear, "scheduled", lambda lengths, seed: runs[seed])
+    seconds = linear.scheduled_seconds([1])
+    assert seconds[0] == pytest.approx(2 * sum(1 / left for left in range(1, 65)))
+    assert np.isnan(seconds[1])
 
 
 def run_with(*cohort_sizes: int):
