@@ -226,7 +226,7 @@ def sums_per_round(curve: Curve) -> float:
 
 def same_tails(curve: Curve) -> float:
     """Share of the rounds in which as many clients are in the tail by sums as by their losses, of the same model."""
-    by_sums, by_losses = (logged(curve.runs, f"train/tail_by_{what}") for what in ("sums", "losses"))
+    by_sums, by_losses = (logged(curve.runs, f"train/tail_by_{what}")[1] for what in ("sums", "losses"))
     return float((by_sums == by_losses).mean())
 
 
