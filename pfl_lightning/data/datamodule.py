@@ -385,10 +385,10 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         """Number of samples per client and class, by split, ``[clients, classes]``; after ``setup``."""
         return {split: table.class_counts(self.task) for split, table in self.tables.items()}
 
-    def client_dataloader(
-        self, client: int, split: Split = "train", batch_size: int = 10
-    ) -> DataLoader[tuple[Tensor, ...]]:
+    def client_dataloader(self, client: int, split: Split = "train", batch_size: int = 10) -> DataLoader[Any]:
         """One client's data as an ordinary ``DataLoader``, to inspect it or to train other models on it.
+
+        Training samples come in random order, and augmented as in training, anew in each epoch.
 
         Args:
             client: The client's id.
@@ -396,9 +396,16 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             batch_size: Samples in a batch.
         """
         examples = self.tables[split].examples(torch.tensor([client]))
-        positions = examples.positions
-        dataset = TensorDataset(examples.gather(positions)[0], examples.targets(positions)[0])
-        return DataLoader(dataset, batch_size, shuffle=split == "train" and len(dataset) > 0)
+        trains = split == "train"
+        augments = trains and examples.samples.transform.random
+
+        def batch(places: Sequence[tuple[Tensor]]) -> tuple[Tensor, Tensor]:
+            positions = torch.stack([place for (place,) in places])[None]
+            bits = torch.randint(torch.iinfo(torch.int64).max, positions.shape) if augments else None
+            return examples.gather(positions, bits)[0], examples.targets(positions)[0]
+
+        places = TensorDataset(examples.positions[0])
+        return DataLoader(places, batch_size, shuffle=trains and len(places) > 0, collate_fn=batch)
 
 
 def federated(trainer: pl.Trainer) -> FederatedDataModule:

@@ -337,6 +337,36 @@ def test_client_loader_has_the_samples_of_one_client(client):
     assert len(found["val"]) == len(trained) / 4
 
 
+class Pictures(Numbered):
+    """The same with images of 4 x 4 pixels, which training crops and flips."""
+
+    input_shape = (1, 4, 4)
+    padding = 1
+
+    def load(self):
+        train, test = super().load()
+        pixels = torch.arange(16, dtype=torch.uint8).view(4, 4)
+        return tuple(split._replace(inputs=split.inputs + pixels) for split in (train, test))
+
+    def transform(self):
+        return ImageTransform([0.0], [1.0], self.padding)
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+def test_client_loader_augments_training_samples_anew_in_each_epoch(padding, monkeypatch):
+    monkeypatch.setattr(Pictures, "padding", padding)
+    module = Pictures(val_fraction=0.25, partition=InARow())
+    module.setup()
+    examples = module.tables["train"].examples(torch.tensor([2]))
+    plain = {tuple(image.flatten().tolist()) for image in examples.gather(examples.positions)[0]}
+    epochs = [torch.cat([inputs for inputs, _ in module.client_dataloader(2, batch_size=4)]) for _ in range(2)]
+    assert epochs[0].shape == epochs[1].shape == (len(plain), 1, 4, 4)
+    drawn = [{tuple(image.flatten().tolist()) for image in epoch} for epoch in epochs]
+    assert (drawn[0] == plain) == (drawn[1] == plain) == (drawn[0] == drawn[1]) == (padding == 0)
+    tests = [next(iter(module.client_dataloader(2, "test", batch_size=99)))[0] for _ in range(2)]
+    assert tests[0].equal(tests[1]), "only training samples are augmented"
+
+
 def held(module):
     """The samples of training and validation, and those of tests, of each client."""
     train, val, test = (split(module, name) for name in ("train", "val", "test"))
