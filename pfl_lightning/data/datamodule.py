@@ -1,6 +1,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import lightning.pytorch as pl
 import numpy as np
@@ -40,6 +40,18 @@ from pfl_lightning.tasks import Classification, Task
 
 DEFAULT_CLIENTS = 20
 NEW_HEAD_EPOCHS = 10
+
+
+class NewHead(NamedTuple):
+    """How each new client trains a new head.
+
+    Attributes:
+        epochs: Epochs.
+        steps: Steps of an epoch; None for all samples.
+    """
+
+    epochs: int
+    steps: int | None = None
 
 
 class FederatedDataModule(pl.LightningDataModule, ABC):
@@ -152,13 +164,11 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self.run_tables: dict[Split, ClientTable] = {}
 
     @property
-    def new_head_length(self) -> dict[str, int | None]:
-        """How long each new client trains a new head, as settings of a ``Phase``; empty if none is trained."""
+    def new_head(self) -> NewHead | None:
+        """How new clients train a new head, if they do."""
         if not (self.new_clients and self.new_head_epochs):
-            return {}
-        if self.new_head_steps is None:
-            return {"epochs": self.new_head_epochs, "steps": None}
-        return {"epochs": self.new_head_steps, "steps": 1}
+            return None
+        return NewHead(self.new_head_epochs) if self.new_head_steps is None else NewHead(self.new_head_steps, 1)
 
     @abstractmethod
     def load(self) -> tuple[LabelledData, LabelledData | None]:

@@ -28,6 +28,7 @@ from pfl_lightning.client import (
     total,
 )
 from pfl_lightning.data import EvalBatch, FederatedDataModule, Round, federated
+from pfl_lightning.data.datamodule import NewHead
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.accounting import Accounting, Traffic, Volume
 from pfl_lightning.federation.checkpoints import Content
@@ -216,7 +217,7 @@ class Method(pl.LightningModule):
         self.versions = Versions()
         self.built_for: dict[str, Any] = {}
         self.test_only = False
-        self.new_head_length: dict[str, int | None] = {}
+        self.new_head: NewHead | None = None
         self.pretrained_report = ""
         self._newcomer: Tree = {}  # what new clients start with
 
@@ -530,7 +531,7 @@ class Method(pl.LightningModule):
         """Build the network for the data set, the scores of its splits, and the learning rates of all rounds."""
         data = federated(self.trainer)
         self.build_for(data)
-        self.new_head_length = data.new_head_length
+        self.new_head = data.new_head
         self.evaluator.prepare(data.eval_splits, self.evaluated_models, data.eval_clients, self.task)
         if stage == "fit":
             self.aggregator.check_precision(self.trainer.precision)
@@ -647,8 +648,8 @@ class Method(pl.LightningModule):
 
     def evaluate(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
         """Name and tensors of each of the ``evaluated_models``, in their order; arguments as for ``eval_model``."""
-        if self.new_head_length:
-            yield from self._evaluate_new(train, key)
+        if self.new_head:
+            yield from self._evaluate_new(train, key, self.new_head)
             return
         received = self.received(train.ids)
         for model in self.eval_models:
@@ -656,12 +657,12 @@ class Method(pl.LightningModule):
 
     def engine_of(self, model: str, params: Params) -> Engine:
         """What predicts with one of the ``evaluated_models``: the engine with its network; see ``eval_network``."""
-        return self.engine if self.new_head_length else self.engine.on(self.eval_network(model, params))
+        return self.engine if self.new_head else self.engine.on(self.eval_network(model, params))
 
     @property
     def evaluated_models(self) -> tuple[str, ...]:
         """The models of this evaluation: ``eval_models``, or those of new clients that train new heads."""
-        if not self.new_head_length:
+        if not self.new_head:
             return self.eval_models
         return ("finetuned", *(model for model in self.eval_models if model == "global"))
 
@@ -720,7 +721,7 @@ class Method(pl.LightningModule):
         """Set the models that new clients begin with."""
         data = federated(self.trainer)
         seed = seed_of(data.seed, "new clients")
-        if self.new_head_length:
+        if self.new_head:
             self._newcomer = {**self.common_body(), **self._new_head(seed)}
         elif data.new_clients:
             start = self.initial_state(movable(self.network), data.new_clients, seed)
@@ -731,11 +732,11 @@ class Method(pl.LightningModule):
         network = self._start(seed, {}, self.network.takes).to(self.device, self.engine.dtype)
         return select(network.state_dict(), self.parts["head"])
 
-    def _evaluate_new(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
+    def _evaluate_new(self, train: Examples, key: Key, head: NewHead) -> Iterator[tuple[str, Params]]:
         """The models of new clients, in the order of ``evaluated_models``."""
         # a rule after each step is about what the run's clients hold, such as masks
         lr = self.head_lr or self.local_sgd.lr
-        phase = replace(self.phase("head"), lr=lr, after_step=None, **self.new_head_length)
+        phase = replace(self.phase("head", head.epochs), lr=lr, steps=head.steps, after_step=None)
         yield "finetuned", self.engine.train(train, Params(self._newcomer, {}), phase, key)[0]
         if "global" in self.evaluated_models:
             yield "global", Params({**movable(self.network), **select(self._newcomer, self.kept)}, {})

@@ -194,7 +194,7 @@ def seconds_to(curve: Curve, accuracy: float, latency: float) -> float:
 
 def rounds_to(curve: Curve, accuracy: float) -> float:
     """Rounds until a mean test accuracy; nan for never."""
-    return float(curve.reach(accuracy, curve.rounds[None])[1][0])
+    return float(curve.reach(accuracy, curve.rounds[None].astype(float))[1][0])
 
 
 def rounds_to_share(curve: Curve, share: float) -> float:
