@@ -108,7 +108,8 @@ def over_rounds(
                 for (tag, label), style in zip(tags.items(), ("-", "--"), strict=False):
                     look = {"color": color, "linestyle": style}
                     draw_band(axes, *logged(runs, tag, start), look, fill(label, filled))
-            axes.set(title=fill(title, {"panel": panel}), xlabel="communication rounds", ylim=(0, None))
+            axes.set(title=fill(title, {"panel": panel}), xlabel="communication rounds")
+        row[0].set_ylim(bottom=0)  # of all panels
         row[0].set_ylabel(ylabel)
         figure.legend(*row[0].get_legend_handles_labels(), loc="outside right center")
     return {name: figure}
