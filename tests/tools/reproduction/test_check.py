@@ -192,7 +192,11 @@ def _named(curve, suffix=""):
 
 def test_tables_are_made_again_by_the_rates_that_validation_samples_choose(part, results, monkeypatch):
     here = part(paper="fedmac", item="searched", title="mnist_mlr")
-    best = {"search/fedmac,lr=0.1,correlation=0.002,copy_lr=37.5": 90.0, "search/heurfedamp,lr=0.05": 90.0}
+    rates = {
+        "fedmac": "lr=0.1,correlation=0.002,copy_lr=37.5,epochs=40",
+        "heurfedamp": "lr=0.2,sigma=10,self_weight=0.5,epochs=20",
+    }
+    best = {f"search/{method},{settings}": 90.0 for method, settings in rates.items()}
     asked, made = [], []
 
     class Search:
@@ -213,10 +217,8 @@ def test_tables_are_made_again_by_the_rates_that_validation_samples_choose(part,
     monkeypatch.setattr(check, "shown", lambda results: [])
     check.results_of(here)
     (seeds, searched), (_, runs) = asked
-    assert (seeds, len(searched)) == ([1], 22)
-    assert runs == ["fedavg", "fedprox", "heurfedamp", "per-fedavg", "pfedme", "fedmac"]
-    names = {
-        ("searched", 1, 2, name) for name in ("fedmac,lr=0.1,correlation=0.002,copy_lr=37.5", "heurfedamp,lr=0.05")
-    }
-    assert names | {("searched", 1, 2, "pfedme,lr=0.02")} <= {*made}  # what did not finish takes the first
-    assert here.variables["chosen"]["heurfedamp"] == "lr=0.05"
+    assert (seeds, len(searched)) == ([1], 70)
+    assert sorted(runs) == ["fedavg", "fedmac", "fedprox", "heurfedamp", "per-fedavg", "pfedme"]
+    rates["pfedme"] = "lr=0.05,copy_lr=0.005"  # what did not finish takes the first
+    assert {("searched", 1, 2, f"{method},{settings}") for method, settings in rates.items()} <= {*made}
+    assert here.variables["chosen"]["heurfedamp"] == "lr=0.2, sigma=10, self_weight=0.5, epochs=20"
