@@ -69,7 +69,7 @@ def test_the_commit_is_the_one_with_which_the_runs_began(asked, tmp_path, monkey
 @pytest.mark.parametrize(
     ("words", "options", "line"),
     [
-        (("delta_fl", "fig4"), {}, "item: fig4 is not possible for delta_fl; allowed: algorithm3, fig16, fig17"),
+        (("delta_fl", "fig5"), {}, "item: fig5 is not possible for delta_fl; allowed: algorithm3, fig16, fig17"),
         (("srpfl", "rates", "full"), {}, "scale: full is not possible for rates; allowed: small"),
         (
             ("delta_fl", "fig17"),
