@@ -77,7 +77,7 @@ def stationarity(method: Method, batch: Round, head_weight: float) -> float:
     def gradients(cohort: Examples) -> Tree:
         heads = select(method.clients.gather(cohort.ids), method.parts["head"])
         found = method.engine.gradient(cohort, Params(common, heads), head | body)
-        squares = [found[name].flatten(1).square().sum(1) for name in head]
+        squares = [found[name].square().reshape(len(cohort), -1).sum(1) for name in head]
         return {**select(found, body), HEADS: torch.stack(squares).sum(0)}
 
     mean = weighted_sum(method, batch, gradients)

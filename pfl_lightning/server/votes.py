@@ -124,7 +124,7 @@ class Ballot(WeightedSum):
         """End the vote and count it; without any finite model, what clients received."""
         others = super().result()
         (rows,) = self.rows
-        flat = {name: stack.flatten(1) for name, stack in rows.items()}
+        flat = {name: stack.reshape(len(stack), -1) for name, stack in rows.items()}
         finite = torch.stack([stack.isfinite().all(1) for stack in flat.values()]).all(0)
         if not finite.any():
             return {**others, **select(self.received, rows)}

@@ -177,7 +177,7 @@ class Quantize(Step):
 
     def _rounded(self, name: str, stack: Tensor, received: Tensor, senders: Senders) -> Tensor:
         """The rows of a tensor after rounding, ``[clients, ...]``."""
-        changes = (stack - received).double().flatten(1)
+        changes = (stack - received).double().reshape(len(stack), -1)
         scales = changes.abs().amax(1, keepdim=True) / (2 ** (self.bits - 1) - 1)
         draws = random_bits((*senders.key, "quantize", name), senders.ids, changes.shape[1]).double() * 2.0**-63
         levels = torch.floor(changes / scales.where(scales > 0, 1.0) + draws)

@@ -78,6 +78,13 @@ def test_a_quantized_change_is_a_neighbouring_level_and_its_mean_the_change(bits
     assert torch.equal(still["w"], received["w"].expand(3, 50)), "what did not change does not"
 
 
+def test_a_number_is_quantized_too():
+    received = {"scale": torch.tensor(2.0)}
+    rows = {"scale": torch.tensor([2.0, 3.0, 1.5])}
+    found = Quantize(8)(rows, senders(received=received))["scale"]
+    torch.testing.assert_close(found, rows["scale"])  # each is the largest of its own tensor
+
+
 def test_a_client_draws_the_same_in_any_chunk():
     whole = Quantize(3)(ROWS, senders())
     for client in range(3):
