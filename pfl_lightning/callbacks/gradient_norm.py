@@ -19,7 +19,8 @@ class GradientNorm(pl.Callback):
 
     ``train/gradient_norm`` is, with the participants' weights w_i, their heads h_i, and the mean b of all bodies b_i:
 
-        |sum_i w_i grad_b f_i(b, h_i)|^2 + head_weight * sum_i w_i |grad_h f_i(b, h_i)|^2 + mean_i |b_i - b|^2
+        |sum_i w_i grad_b f_i(b, h_i)|^2
+            + head_weight * sum_i w_i |grad_h f_i(b, h_i)|^2 + mean_i |b_i - b|^2
 
     with f_i the mean loss of all training samples of client i. This takes one pass over them. The last term is 0 with a
     server, which has a single body.
