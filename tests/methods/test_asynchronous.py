@@ -28,6 +28,7 @@ WHOLE_ROUNDS = {
     *("APPLE", "CFL", "DPSGD", "DeltaFL", "DePRL", "DisPFL", "FedAMP", "FedAS", "FedDBE", "FedEM", "FedFomo", "FedPAC"),
     *("HeurFedAMP", "IFCA", "PFedHN"),
 }
+TERMS_BEGIN_AS_ZERO = ("FedDyn", "FedProto", "MOON", "SCAFFOLD")
 POSSIBLE = [FIRST[kind] for kind in KINDS if kind in FIRST and kind.__name__ not in WHOLE_ROUNDS]
 
 
@@ -111,6 +112,28 @@ def test_clients_of_several_versions_train_at_once_as_each_alone_from_its_own(na
     fit(method, data, 4, bare=True)
     assert len(alike) > 3 or not method.broadcast()
     assert max(alike, default=0) < 1e-12
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in TERMS_BEGIN_AS_ZERO else [pytest.mark.slow]) for name in POSSIBLE]
+)
+def test_backends_and_chunks_agree_after_three_updates_to_1e_10_of_them(name, in_flight, fit):
+    data = in_flight(5, 4, dropout=0.2)
+
+    def run(backend, chunk_size):
+        method = METHODS[name](network=NETWORKS["mlp"], batch_size=4, backend=backend, chunk_size=chunk_size)
+        method.build(data.input_shape, data.task, data.num_clients, data.seed)
+        start = tensors(method)
+        fit(method, data, 3, bare=True)
+        return start, tensors(method)
+
+    start, whole = run("sequential", None)
+    assert distance(whole, run("batched", 2)[1]) < 1e-10 * distance(start, whole)
+    batches = [data.make_round(index) for index in range(3)]
+    assert len(batches[0].dropped)
+    assert any(len(set(batch.arrivals.shares[2:].tolist())) > 1 for batch in batches)
+    assert any((batch.arrivals.shares[:2] != batch.arrivals.shares[2:]).any() for batch in batches)
 
 
 @pytest.mark.slow

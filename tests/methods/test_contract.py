@@ -168,14 +168,18 @@ every_setting = pytest.mark.parametrize(
 )
 
 
-def pairs():
-    """All settings with one of the networks that they can train, in turn; a method with a second one, slowly."""
+def runs():
+    """All settings with one of the networks that they can train, in turn, and with one way to run clients.
+
+    Slowly, a method also has a second network and other ways.
+    """
     for index, (name, make) in enumerate(METHODS.items()):
         fitting = [network for network in NETWORKS if not name.startswith(UNSUITABLE.get(network, ()))]
-        for place, marks in ((index, MARKS[name]), (index + 2, [pytest.mark.slow])):
+        slowly = (index + 2, [("batched", None), ("auto", 2)], [pytest.mark.slow])
+        for place, ways, marks in ((index, [("batched", 4)], MARKS[name]), slowly):
             if place == index or name in FIRST.values():
                 network = fitting[place % len(fitting)]
-                yield pytest.param(make, NETWORKS[network], id=f"{name}-{network}", marks=marks)
+                yield pytest.param(make, NETWORKS[network], ways, id=f"{name}-{network}", marks=marks)
 
 
 def numbers(tree: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -211,27 +215,27 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(make, ragged_
     assert distance(first, other) > 1e-3
 
 
-@pytest.mark.parametrize(("make", "network"), [*pairs()])
-def test_backends_and_chunks_agree_to_1e_10_of_the_update(make, network, ragged_data, fit):
+@pytest.mark.parametrize(("make", "network", "ways"), [*runs()])
+def test_backends_and_chunks_agree_to_1e_10_of_the_update_after_three_rounds(make, network, ways, ragged_data, fit):
+    """Terms that begin as zero are not any more, and an upload was lost."""
     torch.set_default_dtype(torch.float64)
 
-    def run(backend, chunk_size=None, **changes):
-        method = make(network=network, batch_size=4, backend=backend, chunk_size=chunk_size, **changes)
-        data = ragged_data()
+    def run(backend, chunk_size=None):
+        method = make(network=network, batch_size=4, backend=backend, chunk_size=chunk_size)
+        data = ragged_data(participation=Participation(dropout=0.2))
         method.build(data.input_shape, data.task, data.num_clients, data.seed)
         start = tensors(method)
-        fit(method, data, 1, bare=True)
+        fit(method, data, 3, bare=True)
         samples.add(method.accounting.ledger.samples)
+        assert 0 < sum(len(data.make_round(index).dropped) for index in range(2)) < 6
         return start, tensors(method)
 
     samples: set[int] = set()
     start, reference = run("sequential")
     update = distance(numbers(start), numbers(reference))
     assert update > 1e-3
-    for backend, chunk_size in (("batched", None), ("batched", 2), ("auto", 4), ("sequential", 3)):
+    for backend, chunk_size in ways:
         assert distance(reference, run(backend, chunk_size)[1]) < 1e-10 * update
-    other = run("batched", lr=0.02)[1]
-    assert distance(numbers(reference), numbers(other)) > 1e-3 * update, "the comparison must be able to fail"
     assert len(samples) == 1, "samples are counted alike"
 
 
