@@ -33,8 +33,10 @@ def plain_rounds(loop, method, data, rounds, **options):
     table = data.tables["train"]
     clients = [client for client, count in enumerate(table.counts) if count]
     samples = {client: samples_of(table.examples(torch.tensor([client]))) for client in clients}
-    plain = InOrder(deepcopy(method.network), samples, {"lr": 0.1, "batch_size": 4, "epochs": 1, **options})
+    options = {"lr": 0.1, "lr_decay": 1.0, "batch_size": 4, "epochs": 1, **options}
+    plain = InOrder(deepcopy(method.network), samples, options)
     for index in range(rounds):
+        plain.options = {**options, "lr": options["lr"] * options["lr_decay"] ** index}
         plain.round(data.make_round(index).examples.host_ids.tolist())
     return plain
 

@@ -68,3 +68,14 @@ def test_weights_that_stay_1_are_fedavg(train):
     fedala, fedavg = train(partial(FedALA, weight_lr=0.0), 3), train(FedAvg, 3)
     assert distance(fedala.network, fedavg.network) < 1e-12
     assert all((stack == 1).all() for stack in rows(fedala, "weight.").values())
+
+
+def test_epochs_on_the_weights_are_full_ones_though_those_on_the_model_are_not(train, ragged_data):
+    one = train(partial(FedALA, weight_lr=5.0), 2)
+    other = built(partial(FedALA, weight_lr=5.0, epoch_steps=1), data := ragged_data())
+    other.load_state_dict(one.state_dict())
+    data.setup()
+    samples = data.tables["train"].examples(torch.tensor([5, 4]))
+    start, same = (each.learned_start(samples, each.received(samples.ids), (7,)) for each in (one, other))
+    assert distance(start.tree, same.tree) == 0
+    assert (start.under("weight").tree["fc3.weight"] < 1).any()

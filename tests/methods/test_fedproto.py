@@ -6,7 +6,7 @@ from fakes.loops import plain_rounds
 from fakes.methods import built, distance, row, rows, tensors
 from plain_methods import PlainFedProto
 
-from pfl_lightning.methods import FedProto, Local
+from pfl_lightning.methods import FedPAC, FedProto, Local
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -33,3 +33,16 @@ def test_prototypes_are_of_all_classes_where_the_head_has_several_layers(ragged_
     method = built(FedProto, data, hidden=(8, 2), head=2)
     fit(method, data, 1, bare=True)
     assert method.server.tree["prototypes"].shape == (3, 8)
+
+
+@pytest.mark.parametrize("make", [FedProto, FedPAC])
+def test_a_class_that_no_participant_has_keeps_its_prototype(make, pool_of, train):
+    data = pool_of(1)
+    data.setup()
+    later = next(index for index in range(1, 30) if data.make_round(index).examples.ids.tolist() == [0])
+    before, after = (train(make, rounds, pool_of(1)).server.tree["prototypes"] for rounds in (later, later + 1))
+    (own_class,) = data.make_round(later).examples.targets(torch.tensor([[0]]))[0].tolist()  # of its only sample
+    others = [label for label in range(3) if label != own_class]
+    assert before[others].abs().max() > 0
+    assert torch.equal(before[others], after[others])
+    assert not torch.equal(before[own_class], after[own_class])

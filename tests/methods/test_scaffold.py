@@ -20,8 +20,9 @@ pytestmark = pytest.mark.usefixtures("float64")
 )
 def test_three_rounds_of_some_of_the_clients_are_a_plain_loop(aggregator, test_clients, clients, pool_of, fit):
     data = pool_of(3, test_clients=test_clients)
-    method = built(SCAFFOLD, data, epochs=2, weight_decay=0.0, aggregator=aggregator)
-    plain = plain_rounds(PlainScaffold, method, data, 3, epochs=2)
+    rates = {"epochs": 2, "lr_decay": 0.5}
+    method = built(SCAFFOLD, data, **rates, weight_decay=0.0, aggregator=aggregator)
+    plain = plain_rounds(PlainScaffold, method, data, 3, **rates)
     fit(method, data, 3, bare=True)
     tolerance = 1e-10 if aggregator is None else 1e-9
     assert len(plain.states) == clients

@@ -75,9 +75,9 @@ def test_an_adapted_module_of_ones_own_is_a_module_of_its_own_again():
 class Encoder(nn.Module):
     """torch's encoder on rows of images, with a mask if it is asked for."""
 
-    def __init__(self, batch_first=True, mask="none", nested=False):
+    def __init__(self, batch_first=True, mask="none", nested=False, dropout=0.0):
         super().__init__()
-        layer = nn.TransformerEncoderLayer(16, 2, 8, 0.0, batch_first=batch_first)
+        layer = nn.TransformerEncoderLayer(16, 2, 8, dropout, batch_first=batch_first)
         self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested)
         self.fc, self.batch_first, self.mask, self.nested = nn.Linear(16, 3), batch_first, mask, nested
 
@@ -116,6 +116,17 @@ def test_torchs_attention_is_adapted_where_it_uses_its_two_layers(batch_first, m
     for training in (True, False):  # torch fuses the layers in evaluation
         with torch.set_grad_enabled(training):
             torch.testing.assert_close(network.train(training)(inputs), module.train(training)(inputs))
+
+
+def test_neither_attention_nor_adapters_drop_anything_in_evaluation():
+    network = adapted(LoRA(2, dropout=0.5), partial(Encoder, dropout=0.5))
+    without = adapted(LoRA(2), Encoder)
+    for name in targets(network):
+        torch.nn.init.normal_(network.get_submodule(name).lora_B)
+    without.load_state_dict(network.state_dict())
+    inputs = torch.randn(4, 1, 16, 16)
+    torch.testing.assert_close(network.eval()(inputs), without.eval()(inputs))
+    assert (network.train()(inputs) - without(inputs)).abs().max() > 1e-2
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")

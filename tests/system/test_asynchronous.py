@@ -16,6 +16,7 @@ from pfl_lightning.system import (
     Polynomial,
     UniformTime,
 )
+from pfl_lightning.system.speeds import FixedSpeeds
 
 RAGGED = FixedExponential(seed=3)
 
@@ -137,6 +138,19 @@ def test_the_clock_without_communication_is_that_of_the_longest_chain():
     for sizes in ((4, 2), (6, 1), (12, 5)):
         found = updates(Asynchronous(*sizes), 40)  # communication takes no time
         assert [one.compute for one in found] == pytest.approx([one.total for one in found])
+
+
+def test_the_longest_chain_need_not_be_that_of_the_last_upload():
+    class Given(FixedSpeeds):
+        def draw(self, random, num_clients):
+            return np.array([1.0, 1.0, 15.0])
+
+    found = updates(Asynchronous(buffer=2), 6, 3, Given(), communication_time=10.0)
+    # client 2 computes longer than the others, and communicates less often: its third update waits for it after 15 s of
+    # computation, and for client 0 after 3 s
+    assert [one.uploads[0].client for one in found] == [0, 0, 2, 1, 0, 2]
+    assert [one.compute for one in found] == [1, 2, 15, 16, 17, 30]
+    assert [one.total for one in found] == [11, 22, 33, 44, 55, 66]
 
 
 def test_versions_are_no_more_than_the_clients_in_flight_also_of_10_000():
