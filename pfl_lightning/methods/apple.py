@@ -44,7 +44,8 @@ class APPLE(WholeModels):
     arXiv:2110.08394.
 
     Differs: in the paper weights begin as the clients' shares of all samples, and are drawn to these. A client receives
-    all core models, which is the paper's case without a limit. The authors' code has momentum.
+    all core models, which is the paper's case without a limit. All core models begin alike; in the authors' code each
+    begins at random. That code has momentum, and its mu counts twice.
 
     Args:
         relation_lr: Learning rate of the weights, the paper's eta_2.

@@ -39,7 +39,8 @@ class CFL(WholeModels):
 
     Differs: the paper also asks how noisy updates are before it splits a group; its authors' code does not, but splits
     nothing in the first 20 rounds and no group of two, and finds halves by complete linkage instead of the best ones.
-    All of the paper's clients take part in every round.
+    All of the paper's clients take part in every round, and its objective weighs them by samples; its authors' code
+    takes plain means, too.
 
     Args:
         split_below: Norm of a group's mean update below which it may be split, the paper's epsilon_1.

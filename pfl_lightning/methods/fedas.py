@@ -35,7 +35,8 @@ class FedAS(Aggregated, ServerOptimized, SharedStatistics):
     Paper: Yang, Huang, Ye, FedAS: Bridging Inconsistency in Personalized Federated Learning, CVPR 2024.
 
     Differs: the authors' code aligns features with the mean of those of the same class by body_i', and sums over the
-    classes of a batch.
+    classes of a batch. It aligns by plain SGD and takes the traces without dropout; here the alignment has the momentum
+    and weight decay of ``local``, and the traces have the network's dropout.
 
     Args:
         align_epochs: Epochs of the alignment.

@@ -15,6 +15,8 @@ class FedBN(FineTuned, Weighted, Aggregated, Uplinked, ServerOptimized):
 
     Paper: Li et al., FedBN: Federated Learning on Non-IID Features via Local Batch Normalization, ICLR 2021,
     arXiv:2102.07623, Algorithm 1.
+
+    Differs: the paper takes the plain mean of the clients' w_i, which is ``weighting: uniform``.
     """
 
     keeps: Part = "BatchNorm"

@@ -35,6 +35,7 @@ class FedDBE(Averaging):
     Differs: in the paper all clients train once before the first round, without m_i, and nothing but c is left of that;
     here the first round counts, with its m_i, and c is of its participants. The paper's mean of z is a running one over
     mini-batches; here it is that of the mini-batch, which is the paper's momentum of 1, as in the authors' command.
+    Our c is a mean over all samples by the trained models, and theirs is one of these running means.
 
     Args:
         strength: Weight of the term, the paper's kappa; 50 in the authors' command.

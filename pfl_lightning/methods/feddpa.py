@@ -37,7 +37,8 @@ class FedDPA(Averaging):
     Paper: Yang, Long, Shen, Jiang, Blumenstein, Dual-Personalizing Adapter for Federated Foundation Models,
     NeurIPS 2024, arXiv:2403.19211, with what it trains in every round (FedDPA-T).
 
-    Differs: the authors' code multiplies L_i by ``share`` too, as if ``alpha`` were smaller for these adapters. Its c
+    Differs: the authors' code trains L_i from the second round on; here it is from the first one on. That code
+    multiplies L_i by ``share`` too, as if ``alpha`` were smaller for these adapters. Its c
     is the mean over 5 random samples, with the last token's features; ours are the inputs of the head.
 
     Args:

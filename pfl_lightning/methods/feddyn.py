@@ -28,6 +28,9 @@ class FedDyn(FineTuned, UniformAveraging):
 
     Paper: Acar et al., Federated Learning Based on Dynamic Regularization, ICLR 2021, arXiv:2111.04263, Algorithm 1.
 
+    Differs: the rule is the paper's; its authors' code divides alpha by the client's samples relative to their mean,
+    clips gradients to norm 10, and evaluates the mean of the w_i without d.
+
     Args:
         alpha: Strength of the regularizer.
         kwargs: Options of the bases.

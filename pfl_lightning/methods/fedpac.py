@@ -45,7 +45,8 @@ class FedPAC(FineTuned, Prototypes, Uplinked, ServerOptimized, SharedStatistics)
     2023, arXiv:2306.11867, Algorithm 1.
 
     Differs: the quadratic program is solved exactly, where the authors' code leaves out small eigenvalues and weights.
-    That code pulls features of a class without p_y to the client's own mean.
+    That code pulls features of a class without p_y to the client's own mean, and needs each class at one participant or
+    more; here p_y stays as it was where none has the class.
 
     Args:
         head_epochs: Epochs on the head before those on the body.

@@ -27,7 +27,9 @@ class FedProto(Prototypes, Aggregated):
 
     Differs: the term is the squared distance of each sample's features to the prototype, as in the authors' code, and
     not that of their mean; its mean over features has the same scale in any network. A prototype is the mean over
-    samples, where that code takes the mean over clients. Outputs decide about classes, and not the nearest prototype.
+    samples by the trained models, where that code takes the mean over clients of what an epoch of training met. A class
+    that no participant has keeps its prototype, which that code forgets. Outputs decide about classes, and not the
+    nearest prototype.
     """
 
     keeps: Part = "all"

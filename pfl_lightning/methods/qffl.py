@@ -30,8 +30,10 @@ class QFFL(FineTuned, UniformAveraging):
     Paper: Li, Sanjabi, Beirami, Smith, Fair Resource Allocation in Federated Learning, ICLR 2020, arXiv:1905.10497,
     Algorithm 2.
 
-    Differs: as in the authors' code F_i has 1e-10 added, so that a client whose loss is 0 does no harm. What is
-    uploaded is w minus the scaled change, of which float32 keeps few digits where F_i^q is far below 1e-3.
+    Differs: the paper's objective weighs F_i^(q+1) by the client's share of all samples, with which it draws clients
+    before it takes these plain sums; here all clients are drawn equally often. As in the authors' code F_i has 1e-10
+    added, so that a client whose loss is 0 does no harm. What is uploaded is w minus the scaled change, of which
+    float32 keeps few digits where F_i^q is far below 1e-3.
 
     Args:
         q: How much more; the larger, the more even are the losses.
