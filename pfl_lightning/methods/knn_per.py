@@ -34,8 +34,8 @@ class KNNPer(Averaging):
     arXiv:2111.09360.
 
     Differs: the paper tunes the weight of the vote for each client on validation samples; here it is the same for all.
-    Neighbours are exact, and features are the inputs of the network's head. The softmax is the paper's exp(-d) with Euclidean distances; its
-    authors' code has exp(-d^2 / the number of features).
+    Neighbours are exact, and features are the inputs of the network's head. The softmax is the paper's
+    exp(-d) with Euclidean distances; its authors' code has exp(-d^2 / the number of features).
 
     Args:
         neighbours: How many samples vote, the paper's k; all, of a client that has fewer.
