@@ -56,6 +56,8 @@ def test_fedbn_keeps_scales_shifts_and_statistics(network, ragged_data, fit):
     assert all(torch.equal(method.network.state_dict()[name], start[name]) for name in norm)
     for name in norm:
         assert len(method.clients.stack(name).unique(dim=0)) > 1
+    with pytest.raises(PflError, match="batched is not possible with BatchNorm"):  # which would count padding
+        built(FedBN, data, network=network, backend="batched")
 
 
 @pytest.mark.parametrize("make", [FedBN, partial(FedPer, keeps="*.bn*"), partial(FedPer, keeps="")])
