@@ -50,7 +50,7 @@ def check_network(
         fitting = sorted(kind.__name__ for kind in networks if kind.takes == data.input_kind and kind is not Network)
         raise PflError(
             f"model.network: {network.kind} takes {network.takes}, {type(data).__name__} has {data.input_kind}; "
-            f"allowed: {', '.join(fitting)}, or your own with takes = '{data.input_kind}'"
+            f"allowed: {', '.join(fitting)}, or your own with takes = '{data.input_kind}'{_other_kind(data)}"
         )
     if reserved := PREFIXES.union(uploads) & {name for name, _ in network.named_children()}:
         raise PflError(
@@ -64,6 +64,30 @@ def check_network(
             f"data.new_head_epochs: {data.new_head_epochs} is not possible with {network.kind}, which has only one "
             "layer and so no body; allowed: 0"
         )
+
+
+def check_output_layer(network: Network, head: int | str | Sequence[str], is_split: bool) -> list[str]:
+    """Lines about a last layer that does not train, as of a peft model without ``task_type``.
+
+    Args:
+        network: The network.
+        head: The method's option.
+        is_split: Whether the method treats head and body differently.
+
+    Raises:
+        PflError: If the head is counted from such a layer.
+    """
+    if not network.frozen_output:
+        return []
+    line = f"{network.frozen_output}, the last layer of {network.kind}, does not train (requires_grad is False)"
+    if is_split and isinstance(head, int):
+        raise PflError(f"model.head must be the names of layers, since {line}")
+    return [f"model.network: {line}"]
+
+
+def _other_kind(data: FederatedDataModule) -> str:
+    """How whole numbers of the user's own data become features, if they can."""
+    return "; data.layout: NF makes numbers of them" if data.input_kind == "tokens" and data.understood else ""
 
 
 def checked_update(method: str, update: Any, cohort: int, kept: Tree) -> tuple[Params, Tensor]:

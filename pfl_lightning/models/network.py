@@ -68,6 +68,7 @@ class Network(nn.Sequential):
 
     takes: InputKind = "numbers"
     extension: frozenset[str] = frozenset()  # names of the tensors that a method has added
+    frozen_output = ""  # path of the layer that the outputs come from, if it has parameters that do not train
     pretrained: frozenset[str] = frozenset()  # names of the tensors that come from a file or a folder
 
     def __init__(self, layers: dict[str, nn.Module]) -> None:

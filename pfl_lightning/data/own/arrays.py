@@ -22,10 +22,10 @@ class Arrays(OwnData):
     Args:
         inputs: From Python: the inputs, an array or a tensor ``[samples, ...]``; or alone, the file.
         targets: From Python: classes (numbers or text), or floats for a regression, ``[samples]``; or several labels
-            or floats of each sample, ``[samples, columns]``.
+            or floats of each sample, ``[samples, columns]``; see ``target_type``.
         clients: From Python: the client that has each sample (number or text), ``[samples]``. Default: unknown.
-        test: From Python: inputs, targets and, if given, clients of the samples for testing. Default: a share of each
-            client's samples is for testing (``test_fraction``).
+        test: From Python: inputs, targets and, if given, clients of the samples for testing, in this order or in a
+            dictionary. Default: a share of each client's samples is for testing (``test_fraction``).
         file: The file, ``.npz`` (``np.savez``) or ``.pt`` (``torch.save`` of a dictionary).
         kwargs: See ``OwnData``.
 
@@ -52,8 +52,11 @@ class Arrays(OwnData):
             raise PflError(f"data.file must be a file, or None with inputs and targets from Python, got {file}")
         if inputs is not None and targets is None:
             raise PflError("data.targets are required with inputs, one per sample")
-        if test is not None and len(test) < 2:
-            raise PflError("data.test must be inputs, targets and, if known, clients, got inputs alone")
+        if isinstance(test, Mapping) and {*KEYS[:2]} <= {*test} <= {*KEYS[:3]}:
+            test = [test[key] for key in KEYS[:3] if key in test]
+        if test is not None and (isinstance(test, Mapping) or len(test) not in (2, 3)):
+            given = ", ".join(test) if isinstance(test, Mapping) else f"{len(test)} of them"
+            raise PflError(f"data.test must be inputs, targets and, if known, clients, got {given}")
         self.inputs = inputs
         self.targets = targets
         self.clients = clients
@@ -87,8 +90,18 @@ def _read(path: Path) -> tuple[RawData, RawData | None]:
 def _content(path: Path) -> Mapping[str, Any]:
     if path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as arrays:
-            return dict(arrays)
+            return {key: _plain(arrays, key) for key in arrays}
     if path.suffix != ".pt":
         raise ValueError(f"the extension must be .npz or .pt, got '{path.suffix}'")
     content: Mapping[str, Any] = read_tensors(path)
     return content
+
+
+def _plain(arrays: Mapping[str, Any], key: str) -> Any:
+    """An array of a file, which NumPy does not read if it holds objects of Python."""
+    try:
+        return arrays[key]
+    except ValueError as error:
+        if "Object arrays" not in str(error):
+            raise
+        raise PflError(f"data.file: '{key}' holds objects of Python; save {key}.astype(str), or numbers") from error
