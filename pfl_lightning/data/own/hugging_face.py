@@ -7,7 +7,7 @@ import numpy as np
 
 from pfl_lightning.data.own.image_folders import decode
 from pfl_lightning.data.own.own_data import OwnData
-from pfl_lightning.data.own.raw_data import TRAIN, FromPython, RawData, used_splits
+from pfl_lightning.data.own.raw_data import TRAIN, FromPython, Layout, RawData, used_splits
 from pfl_lightning.data.reading import reading
 from pfl_lightning.errors import PflError
 
@@ -102,7 +102,8 @@ class HuggingFace(OwnData):
         feature = split.features[self.target]
         class_names = tuple(feature.names) if isinstance(feature, ClassLabel) else ()
         clients = None if self.client is None else columns[self.client]
-        return RawData(columns[self.input], columns[self.target], clients, class_names)
+        layout: Layout | None = "NCHW" if self.input in pictures else None
+        return RawData(columns[self.input], columns[self.target], clients, class_names, layout)
 
 
 class _Picture(BytesIO):

@@ -76,7 +76,7 @@ class ImageFolders(OwnData):
         raw = []
         for pixels, split in zip(images, splits, strict=True):
             labels, clients = ([names[place] for names in split.values()] for place in (-2, 0))
-            raw.append(RawData(pixels, labels, clients if depths == {3} else None, notes=notes))
+            raw.append(RawData(pixels, labels, clients if depths == {3} else None, (), "NCHW", notes))
         return raw[0], raw[1] if len(raw) > 1 else None
 
 

@@ -2,20 +2,19 @@
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_lightning.data.own.raw_data import Array, plain_array
+from pfl_lightning.data.own.raw_data import Array, Layout, plain_array
 from pfl_lightning.data.transforms import ImageTransform, Numbers, Tokens
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import InputKind
 from pfl_lightning.models.hugging_face import loading
 from pfl_lightning.tasks import check_values
 
-Layout = Literal["NF", "NL", "NHW", "NCHW", "NHWC", "NCL", "NLC"]
 ROWS, OTHER = "rows", "other"  # layouts that have no letters: pictures in a row, and more than four axes
 PICTURES = ("NHW", "NCHW", "NHWC", ROWS)
 CHANNEL_AXIS = {"NF": 1, "NHW": 1, "NCHW": 1, "NHWC": 1, "NCL": 1, "NLC": 2}  # once channels are in front of pixels

@@ -12,8 +12,8 @@ from pfl_lightning.client.examples import Transform
 from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.holdout import Split
 from pfl_lightning.data.labelled import LabelledData
-from pfl_lightning.data.own.inputs import Layout, encode_inputs, tokenize
-from pfl_lightning.data.own.raw_data import RawData, joined
+from pfl_lightning.data.own.inputs import encode_inputs, tokenize
+from pfl_lightning.data.own.raw_data import Layout, RawData, joined
 from pfl_lightning.data.own.targets import TargetType, encode_targets, shown
 from pfl_lightning.data.partitions.dirichlet import Dirichlet
 from pfl_lightning.data.partitions.partition import Partition, Parts
@@ -99,7 +99,8 @@ class OwnData(FederatedDataModule):
             vocabulary = 0
             if self.tokenizer is not None:
                 raw, vocabulary = tokenize(raw, self.tokenizer, self.max_length)
-            inputs, self.input_kind, self._transform, of_inputs = encode_inputs(raw, self.standardize, self.layout)
+            layout = self.layout or splits[0].layout
+            inputs, self.input_kind, self._transform, of_inputs = encode_inputs(raw, self.standardize, layout)
             targets, self._task, self.class_names, of_targets = encode_targets(splits, self.target_type)
             clients, self._names = encode_clients([split.clients for split in splits])
             self.num_classes = self._task.outputs

@@ -1,7 +1,7 @@
 """Samples as files and other libraries have them, and the arrays that are made of them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jsonargparse.typing import register_type
@@ -11,6 +11,7 @@ from torch import Tensor
 from pfl_lightning.objects import FROM_PYTHON
 
 Array = NDArray[Any]
+Layout = Literal["NF", "NL", "NHW", "NCHW", "NHWC", "NCL", "NLC"]
 TRAIN = "train"
 TEST_SPLITS = ("test", "testing", "validation", "valid", "val", "dev")  # the first of them that there is
 
@@ -57,6 +58,7 @@ class RawData(NamedTuple):
         targets: Classes, labels, numbers or masks, ``[samples, ...]``; see ``encode_targets``.
         clients: The client that has each sample, as whole numbers or text, ``[samples]``; None if unknown.
         class_names: Names of the classes that whole numbers count from 0, or of the labels. Default: the numbers.
+        layout: What the axes of the inputs are, see ``OwnData``; None if the arrays alone can tell.
         notes: What else was understood, such as columns or files that are not used, by a word for it.
     """
 
@@ -64,6 +66,7 @@ class RawData(NamedTuple):
     targets: Any
     clients: Any = None
     class_names: Sequence[str] = ()
+    layout: Layout | None = None
     notes: Mapping[str, str] = {}
 
 

@@ -86,7 +86,7 @@ class Table(OwnData):
                     raise ValueError(f"data.features must be one text with data.tokenizer, got {len(features)}")
                 return RawData(table[features[0]].to_numpy(), targets, clients, class_names), None
             inputs, columns = _encode(table[[*features]])
-            return RawData(inputs, targets, clients, class_names, {"columns": columns}), None
+            return RawData(inputs, targets, clients, class_names, "NF", {"columns": columns}), None
 
     def _table(self) -> "DataFrame":
         """All columns, those of clients as they are written, such as 007 or NA."""
