@@ -66,23 +66,12 @@ def check_network(
         )
 
 
-def check_output_layer(network: Network, head: int | str | Sequence[str], is_split: bool) -> list[str]:
-    """Lines about a last layer that does not train, as of a peft model without ``task_type``.
-
-    Args:
-        network: The network.
-        head: The method's option.
-        is_split: Whether the method treats head and body differently.
-
-    Raises:
-        PflError: If the head is counted from such a layer.
-    """
-    if not network.frozen_output:
-        return []
-    line = f"{network.frozen_output}, the last layer of {network.kind}, does not train (requires_grad is False)"
-    if is_split and isinstance(head, int):
-        raise PflError(f"model.head must be the names of layers, since {line}")
-    return [f"model.network: {line}"]
+def unused_fine_tuning(data: FederatedDataModule, method: Any) -> str:
+    """That clients are not fine-tuned, although the method would, as they have no samples for it; empty otherwise."""
+    if not (method.test_only and getattr(method, "eval_epochs", 0)) or method.personal or method.finetunes == "nothing":
+        return ""
+    option = f"data.{data.held_out.clients_option}"
+    return f"model.eval_epochs: not used, since {option} leaves clients no samples to fine-tune on"
 
 
 def _other_kind(data: FederatedDataModule) -> str:

@@ -38,7 +38,6 @@ from pfl_lightning.federation.checks import (
     check_needs,
     check_network,
     check_never_training,
-    check_output_layer,
     check_participation,
     check_task,
     check_uplink,
@@ -132,7 +131,7 @@ class Method(pl.LightningModule):
         built_for: Arguments of ``build``, such as the input shape and the number of classes; empty before.
         num_clients (int): Number of clients, also of those that never train; ``num_classes`` beside it. Both are there
             once the method is built.
-        reports (list): Lines about what was built, such as which tensors a file of ``pretrained`` weights had.
+        pretrained_report (str): A line that says which tensors a file of ``pretrained`` weights had.
     """
 
     display_name: ClassVar[str] = "Method"  # in tables and figures; by default the name of the class
@@ -219,7 +218,7 @@ class Method(pl.LightningModule):
         self.built_for: dict[str, Any] = {}
         self.test_only = False
         self.new_head: NewHead | None = None
-        self.reports: list[str] = []
+        self.pretrained_report = ""
         self._newcomer: Tree = {}  # what new clients start with
 
     # What a method may override
@@ -599,10 +598,8 @@ class Method(pl.LightningModule):
         self.parts = self.network.parts(self.head)
         self.engine.head = self.parts["head"] | self.network.extension
         if weights is not None:
-            self.reports.append(take_weights(self.network, weights, self.parts["head"], str(self.pretrained)))
-        is_split = bool({self.keeps, self.trains, self.mixes} & {"head", "body"})
-        self.reports += check_output_layer(self.network, self.head, is_split)
-        if is_split and not self.parts["body"]:
+            self.pretrained_report = take_weights(self.network, weights, self.parts["head"], str(self.pretrained))
+        if {self.keeps, self.trains, self.mixes} & {"head", "body"} and not self.parts["body"]:
             raise PflError(f"model.network: {type(self).__name__} needs a body; {self.network.kind} trains one layer")
         needs = (*self.needs, "features") if self.network.extension else self.needs
         check_needs(type(self).__name__, needs, self.task, self.engine)

@@ -82,8 +82,12 @@ class Network(nn.Sequential):
                 layers or of modules inside of them.
 
         Raises:
-            PflError: If there are no such layers, or none would be left for the body.
+            PflError: If there are no such layers, or none would be left for the body, or the last layer does not train,
+                as of a peft model without ``task_type``.
         """
+        if self.frozen_output and isinstance(head, int):
+            last = f"{self.frozen_output}, the last layer of {self.kind}, does not train (requires_grad is False)"
+            raise PflError(f"model.head must be the names of layers, since {last}")
         layers = self.trainable_layers
         names = frozenset(movable(self))
         if isinstance(head, int):

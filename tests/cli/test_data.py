@@ -62,7 +62,7 @@ def test_what_own_data_were_taken_for_is_shown_before_the_first_round_and_kept_i
     block = capsys.readouterr().out.partition("Arrays was taken for\n")[2].partition("Figure: ")[0]
     lines = [" ".join(line.split()) for line in block.splitlines()]
     assert lines[0] == "task 3 classes: 1, 2, 3"
-    assert lines[1].startswith("inputs 3 features (float64 [3]), standardized each feature (deviations ")
+    assert lines[1].startswith("inputs features (float64 [3]), standardized each feature (deviations ")
     assert lines[2].endswith("; the data have no test samples of their own")
     assert lines[3].startswith("clients 4 of 4 in the data: ward ")
     main(["fit", *data, "--model.network=LogisticRegression", "--model.eval_epochs=0", "--trainer.max_steps=1"])
@@ -70,6 +70,7 @@ def test_what_own_data_were_taken_for_is_shown_before_the_first_round_and_kept_i
     assert f"{Path('runs/FedAvg-Arrays/version_0/data.txt').read_text()}\n" == block
 
 
+@pytest.mark.filterwarnings("default:trainer.callbacks")
 def test_a_settings_file_that_drops_callbacks_of_another_is_named(capsys):
     Path("one.yaml").write_text("trainer: {callbacks: [LearningRateMonitor, {class_path: DeviceStatsMonitor}]}")
     Path("two.yaml").write_text("trainer: {callbacks: [LearningRateMonitor]}")

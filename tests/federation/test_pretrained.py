@@ -66,8 +66,8 @@ def test_every_model_starts_with_the_weights_of_the_file(make, network, ragged_d
         expected = shared[name.removeprefix("personal.").removeprefix("cloud.")] * (make is not FedRoD)
         assert torch.equal(stack, expected.expand_as(stack)), name
     assert bool(own_tensors) == (make is not FedAvg)
-    assert "from 'weights.pt'" in method.reports[0]
-    assert "new" not in method.reports[0]
+    assert "from 'weights.pt'" in method.pretrained_report
+    assert "new" not in method.pretrained_report
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_head_for_other_classes_starts_anew(make, ragged_data):
     fresh.build(SHAPE, Classification().sized(CLASSES), CLIENTS, ragged_data().seed)
     assert are_equal(own(method), saved, ["fc1.weight", "fc1.bias"])
     assert are_equal(own(method), own(fresh), ["fc2.weight", "fc2.bias"])
-    assert method.reports[0] == (
+    assert method.pretrained_report == (
         "model.pretrained: 2 of the 4 tensors of Plain are from 'weights.pt'; new: fc2.weight, fc2.bias"
     )
 

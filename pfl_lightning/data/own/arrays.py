@@ -10,6 +10,17 @@ from pfl_lightning.data.reading import read_tensors, reading
 from pfl_lightning.errors import PflError
 from pfl_lightning.paths import expand_home
 
+ALIASES = {  # names of Keras's and MedMNIST's files
+    "x_train": "inputs",
+    "y_train": "targets",
+    "x_test": "test_inputs",
+    "y_test": "test_targets",
+    "train_images": "inputs",
+    "train_labels": "targets",
+    "test_images": "test_inputs",
+    "test_labels": "test_targets",
+}
+NOT_USED = ("x_val", "y_val", "val_images", "val_labels")
 KEYS = ("inputs", "targets", "clients", "test_inputs", "test_targets", "test_clients")
 
 
@@ -18,6 +29,7 @@ class Arrays(OwnData):
 
     A file has ``inputs`` and ``targets``; if the client that has each sample is known, ``clients``; and if samples for
     testing are apart, ``test_inputs``, ``test_targets`` and ``test_clients``. See ``RawData`` for what they can be.
+    ``x_train`` and ``train_images`` are other names of ``inputs``, and so on, as in files of Keras and MedMNIST.
 
     Args:
         inputs: From Python: the inputs, an array or a tensor ``[samples, ...]``; or alone, the file.
@@ -78,10 +90,12 @@ class Arrays(OwnData):
 def _read(path: Path) -> tuple[RawData, RawData | None]:
     """The training and the test samples of a file."""
     with reading(path, "write it with np.savez(file, inputs=..., targets=...)", key="data.file"):
-        content = _content(path)
+        content = {ALIASES.get(key, key): values for key, values in _content(path).items()}
+        unused = [key for key in NOT_USED if content.pop(key, None) is not None]
+        notes = {"splits": f"{', '.join(unused)}: not used"} if unused else {}
         if unknown := content.keys() - {*KEYS}:
             raise ValueError(f"'{min(unknown)}' is not the name of an array; allowed: {', '.join(KEYS)}")
-        train = RawData(content["inputs"], content["targets"], content.get("clients"))
+        train = RawData(content["inputs"], content["targets"], content.get("clients"), notes=notes)
         if not any(key.startswith("test_") for key in content):
             return train, None
         return train, RawData(content["test_inputs"], content["test_targets"], content.get("test_clients"))

@@ -56,6 +56,11 @@ class HuggingFace(OwnData):
         self.target = target
         self.client = client
 
+    @property
+    def error_prefix(self) -> str:
+        """What an error begins with: the option that the data came by."""
+        return super().error_prefix if self.dataset is None else f"data.dataset: {type(self.dataset).__name__}"
+
     def read(self) -> tuple[RawData, RawData | None]:
         """Read the columns of the splits.
 

@@ -19,8 +19,8 @@ ROWS, OTHER = "rows", "other"  # layouts that have no letters: pictures in a row
 PICTURES = ("NHW", "NCHW", "NHWC", ROWS)
 CHANNEL_AXIS = {"NF": 1, "NHW": 1, "NCHW": 1, "NHWC": 1, "NCL": 1, "NLC": 2}  # once channels are in front of pixels
 WORDS = {
-    "NF": "{0} features",
-    "NL": "{0} tokens",
+    "NF": "features",
+    "NL": "tokens",
     "NHW": "grey images of {1} x {2} pixels",
     "NCHW": "images of {1} x {2} pixels, {0} channels first",
     "NHWC": "images of {1} x {2} pixels, {0} channels last",
@@ -63,7 +63,9 @@ def encode_inputs(splits: Sequence[Any], standardize: bool, layout: Layout | Non
     Raises:
         ValueError: If they are neither pixels nor numbers nor tokens, or could have several layouts.
     """
-    raw = [plain_array(split, "inputs") for split in splits]
+    raw = [plain_array(split, "inputs", kinds="biufU") for split in splits]
+    if raw[0].dtype.kind == "U":
+        raise ValueError(f"inputs are texts, such as '{raw[0].flat[0]}'; data.tokenizer makes tokens of them")
     kinds = {f"{array.dtype} {list(array.shape[1:])}" for array in raw}
     if len(kinds) > 1:
         raise ValueError(f"training and test inputs must have one type and shape, got {' and '.join(sorted(kinds))}")

@@ -132,7 +132,7 @@ class OwnData(FederatedDataModule):
         own = "no test samples of their own" if self._official is None else f"{self._official:,} test samples"
         clients = f"{self.eval_clients} made by {type(self.partition).__name__}"
         if self.client_names:
-            clients = f"{len(self.client_names)} of {len(self._names)} in the data: {shown(self.client_names)}"
+            clients = f"{len(self.client_names)} of {len(self._names)} in the data: {shown(sorted(self.client_names))}"
         notes = self._notes | {"samples": f"{counts}; the data have {own}", "clients": clients}
         return "\n".join(f"  {word:<8}{text}" for word, text in notes.items())
 

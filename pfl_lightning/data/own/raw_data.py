@@ -87,13 +87,13 @@ def plain_array(values: Any, name: str, kinds: str = "biuf") -> Array:
     if array.dtype.kind == "S" or (array.dtype == object and all(isinstance(value, str) for value in array.flat)):
         array = array.astype(str)
     if array.dtype.kind not in kinds or not array.size:
-        requirement = "numbers or text" if "U" in kinds else "numbers, all of one shape"
+        requirement = "numbers, all of one shape" + (", or text" if "U" in kinds else "")
         raise ValueError(f"{name} must be {requirement}, got {array.dtype} of the shape {list(array.shape)}")
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def joined(splits: Sequence[Any], name: str, axes: int = 1) -> tuple[Array, list[int]]:
-    """Numbers or text of all splits, one after the other, and how many each split has.
+    """Numbers or text of all splits, one after the other, and how many each split has; one column is no axis.
 
     Args:
         splits: Those of each split.
@@ -104,6 +104,7 @@ def joined(splits: Sequence[Any], name: str, axes: int = 1) -> tuple[Array, list
         ValueError: If they have another shape, or the splits have not one type.
     """
     arrays = [plain_array(split, name, kinds="biufU") for split in splits]
+    arrays = [array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array for array in arrays]
     for array in arrays:
         is_table = array.ndim == 2 and array.shape[1] > 1 and array.dtype.kind != "U"
         if array.ndim != 1 and not (axes == 2 and is_table):

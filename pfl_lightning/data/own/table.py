@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # it takes half a second to import
     from pandas import DataFrame, Series
 
 MOST_VALUES = 1000  # of a column of text that is made one-hot
+SEPARATORS = ",;\t|"
 MOSTLY, ALMOST_ALL = 0.5, 0.95  # shares of the lines
 MOST_CODES = 20  # numbers that are codes beside others that are letters
 FEWEST_LINES = 20  # of a column that can be ids
@@ -25,7 +26,7 @@ DATE = r"\d{4}-\d\d?-\d\d?|\d\d?[./]\d\d?[./]\d{2,4}"
 
 
 class Table(OwnData):
-    """A table of features in a CSV file with a line of names, one sample a line.
+    """A table of features in a CSV file with a line of names, one sample a line, separated by , ; tab or |.
 
     Columns of numbers are standardised, columns of text become one column for each value that they have, 1 where the
     sample has it. Text that is mostly numbers, dates or ids is refused. With a ``tokenizer``, the only feature is a
@@ -95,12 +96,19 @@ class Table(OwnData):
         if self.frame is not None:
             return self.frame.rename(columns=str)
         with open(self.file, newline="", encoding="utf-8-sig") as file:
-            names = next(csv.reader(file), [])
+            separator = next((mark for mark in SEPARATORS if mark in file.readline()), ",")
+            file.seek(0)
+            names = next(csv.reader(file, delimiter=separator), [])
+        if names and all(is_number(name) for name in names):
+            raise PflError(f"data.file: the first line of '{self.file}' must have names of columns, got {shown(names)}")
         if twice := {name for name in names if names.count(name) > 1}:
             raise PflError(f"data.file: two columns of '{self.file}' have the name '{min(twice)}'; rename one")
-        table = pd.read_csv(self.file, low_memory=False)  # in parts, a column could be numbers here and text there
+        table = pd.read_csv(
+            self.file, sep=separator, low_memory=False
+        )  # in parts, a column could be numbers here and text there
         if self.client in names:
-            written = pd.read_csv(self.file, usecols=[self.client], dtype=str, keep_default_na=False)[self.client]
+            options = {"sep": separator, "usecols": [self.client], "dtype": str, "keep_default_na": False}
+            written = pd.read_csv(self.file, **options)[self.client]
             table[self.client] = written.mask(written == "")
         return table
 
@@ -109,7 +117,7 @@ def _check(table: "DataFrame", names: Sequence[str]) -> None:
     """Refuse columns that are not there, or an index that to_csv has written, and missing values."""
     for name in names:
         if name not in table.columns:
-            raise ValueError(f"no column '{name}'; allowed: {', '.join(map(str, table.columns))}")
+            raise ValueError(f"no column '{name}'; allowed: {shown([*map(str, table.columns)])}")
         if str(name).startswith("Unnamed: "):
             raise ValueError(f"a column without a name, '{name}', perhaps the index; give each a name")
         if (missing := table[name].isna()).any():
@@ -130,19 +138,28 @@ def _encode(table: "DataFrame") -> tuple[Array, str]:
     counts = table.nunique()
     if constant := [str(name) for name in table if counts[name] == 1]:
         parts.append(f"with a single value: {shown(constant)}")
-    ids = [str(name) for name in table if is_id(table[name]) and name not in texts]
+    ids = [str(name) for name in table if is_id(table[name], 1) and name not in texts]
     if ids:
         warnings.warn(
-            f"data.features: '{ids[0]}' has another whole number in almost every line, and is an input; leave it out "
+            f"data.features: '{ids[0]}' has another whole number in every line, and is an input; leave it out "
             "if it is the number of a line",
             stacklevel=2,
         )
     return pd.get_dummies(table, columns=texts).to_numpy(np.float64), ", ".join(parts)
 
 
-def is_id(column: "Series") -> bool:
-    """Whether almost every line of a column of whole numbers or text has another value, as with ids."""
-    return column.dtype.kind != "f" and len(column) >= FEWEST_LINES and column.nunique() > ALMOST_ALL * len(column)
+def is_id(column: "Series", share: float) -> bool:
+    """Whether this share of the lines of a column of whole numbers or text has values of their own, as with ids."""
+    return column.dtype.kind != "f" and len(column) >= FEWEST_LINES and column.nunique() >= share * len(column)
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _check_text(column: "Series") -> None:
@@ -166,6 +183,6 @@ def _check_text(column: "Series") -> None:
         raise PflError(f"{key} has numbers as text, such as '{text.iloc[0]}'; {remedy}")
     if text.str.match(DATE).mean() >= MOSTLY:
         raise PflError(f"{key} has dates, such as '{text.iloc[0]}'; {remedy}")
-    if is_id(text) or text.nunique() > MOST_VALUES:
+    if is_id(text, ALMOST_ALL) or text.nunique() > MOST_VALUES:
         count = f"{text.nunique():,} values in {len(text):,} lines"
         raise PflError(f"{key} of text has {count}; {remedy}")

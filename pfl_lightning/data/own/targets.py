@@ -124,9 +124,14 @@ def _classes(targets: Array, sizes: list[int], names: tuple[str, ...]) -> Target
         numbers = targets
     split = list(torch.from_numpy(numbers.astype(np.int64)).split(sizes))
     result = _named(split, Classification(), names or tuple(map(str, values)))
-    if names and (empty := [name for number, name in enumerate(names) if number not in values]):
-        return result._replace(understood=f"{result.understood}; without samples: {shown(empty)}")
-    return result
+    return _with_empty(result, {*values.tolist()} if names else {*range(len(values))})
+
+
+def _with_empty(targets: Targets, present: set[int]) -> Targets:
+    """The same targets, which also say which classes are not present."""
+    if empty := [name for number, name in enumerate(targets.names) if number not in present]:
+        return targets._replace(understood=f"{targets.understood}; without samples: {shown(empty)}")
+    return targets
 
 
 def _named(splits: list[Tensor], task: Task, names: tuple[str, ...]) -> Targets:
@@ -175,4 +180,5 @@ def _masks(splits: Sequence[RawData]) -> Targets:
     if not largest:
         raise ValueError(f"masks must have two classes or more, got only 0 and {IGNORED}, which is ignored")
     names = tuple(splits[0].class_names or map(str, range(largest + 1)))
-    return _named([torch.from_numpy(array.astype(np.uint8)) for array in arrays], Segmentation(), names)
+    result = _named([torch.from_numpy(array.astype(np.uint8)) for array in arrays], Segmentation(), names)
+    return _with_empty(result, set[int]().union(*(np.unique(array).tolist() for array in arrays)))

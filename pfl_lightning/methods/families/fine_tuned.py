@@ -3,7 +3,6 @@ from typing import Any
 
 from pfl_lightning.bounds import NonNegativeInt
 from pfl_lightning.client import Examples, Phase
-from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.methods.method import Method
 from pfl_lightning.models import Part
 from pfl_lightning.seeding import Key
@@ -28,15 +27,6 @@ class FineTuned(Method):
     def __init__(self, *, eval_epochs: NonNegativeInt = 10, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.eval_epochs = eval_epochs
-
-    def build_for(self, data: FederatedDataModule, resumes: bool = False) -> None:
-        """Build the method, and say if the clients that are evaluated have no samples to fine-tune on."""
-        super().build_for(data, resumes)
-        if self.test_only and self.eval_epochs and self.finetunes != "nothing" and not self.personal:
-            option = f"data.{data.held_out.clients_option}"
-            self.reports.append(
-                f"model.eval_epochs: not used, since {option} leaves clients no samples to fine-tune on"
-            )
 
     @property
     def eval_models(self) -> tuple[str, ...]:

@@ -292,7 +292,7 @@ def test_text_that_is_mostly_something_else_is_refused(column, line):
 
 def test_a_table_says_what_its_columns_became():
     table = TABLE.assign(number=np.arange(N), same=1.5).drop(columns="ward")
-    with pytest.warns(match="^data.features: 'number' has another whole number in almost every line, and is an input"):
+    with pytest.warns(match="^data.features: 'number' has another whole number in every line, and is an input"):
         data = ready(Table(table, "ill", num_clients=2))
     expected = "5 of numbers, 'blood' one for each of 3 values, with a single value: same"
     assert f"  columns {expected}\n" in data.understood
@@ -303,6 +303,34 @@ def test_names_of_clients_are_as_they_are_written(tmp_path):
     TABLE.assign(site=sites).drop(columns="ward").to_csv(tmp_path / "sites.csv", index=False)
     data = ready(Table(str(tmp_path / "sites.csv"), "ill", client="site"))
     assert sorted(data.client_names) == sorted(set(sites))
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_the_first_line_tells_how_columns_are_separated(separator, tmp_path):
+    TABLE.to_csv(tmp_path / "ill.csv", index=False, sep=separator)
+    assert_same(Table(str(tmp_path / "ill.csv"), "ill", client="ward"), Arrays(FEATURES, TABLE.ill, WARDS))
+
+
+def test_a_table_without_names_gets_a_line(tmp_path):
+    np.savetxt(tmp_path / "heart.csv", np.arange(60).reshape(10, 6), delimiter=",")
+    with pytest.raises(PflError, match=r"^data\.file: the first line of '.*' must have names of columns, got 0"):
+        Table(str(tmp_path / "heart.csv"), "5").setup()
+
+
+@pytest.mark.parametrize("names", [("x_train", "y_train", "x_test"), ("train_images", "train_labels", "test_images")])
+def test_files_of_other_libraries_have_other_names(names, tmp_path):
+    inputs, targets, test = names
+    of_test = "y_test" if test == "x_test" else "test_labels"
+    arrays = {inputs: IMAGES, targets: LABELS[:, None], test: IMAGES, of_test: LABELS}
+    np.savez(tmp_path / "mine.npz", val_images=IMAGES, **arrays)
+    data = ready(Arrays(file=str(tmp_path / "mine.npz"), num_clients=2))
+    assert data.fingerprint() == ready(Arrays(IMAGES, LABELS, test=(IMAGES, LABELS), num_clients=2)).fingerprint()
+    assert "  splits  val_images: not used\n" in data.understood
+
+
+def test_texts_without_a_tokenizer_are_told_the_option():
+    with pytest.raises(PflError, match=r"inputs are texts, such as 'ward 0'; data\.tokenizer makes tokens of them$"):
+        Arrays(WARDS, LABELS).setup()
 
 
 def test_two_columns_of_one_name_are_refused(tmp_path):
@@ -346,10 +374,6 @@ def test_several_targets_of_a_sample_are_labels_or_numbers(targets, task, dtype,
         (
             np.stack([LABELS, LABELS], 1),
             "targets must be labels: 0, 1, or -1 for unknown; or floats for a regression, got 2 in sample 2",
-        ),
-        (
-            LABELS[:, None],
-            r"targets must have the shape \[samples\], .*, or \[samples, columns\] of two .* numbers, got \[60, 1\]",
         ),
         (
             np.stack([WARDS, WARDS], 1),
@@ -563,7 +587,7 @@ def test_masks_of_true_and_false_have_two_classes():
 WRONG = {
     "no targets": ({"targets": None}, "data.targets are required with inputs, one per sample"),
     "floats": ({"clients": np.arange(N) / 2}, "clients must be whole numbers or text, got floats"),
-    "objects": ({"inputs": np.array([{}] * N)}, "inputs must be numbers, all of one shape, got object of the"),
+    "objects": ({"inputs": np.array([{}] * N)}, "inputs must be numbers, all of one shape, or text, got object"),
     "flat": ({"inputs": np.arange(N) / 2}, "inputs must have the shape [samples, features] or more axes, got [60]"),
     "words": (
         {"inputs": IMAGES.astype(np.int64)},
