@@ -98,6 +98,8 @@ def describe(args: list[str]) -> None:
     if not data.new_clients and (graph := graph_figure(parts.method, data)):
         figures[path.with_stem(f"{path.stem}_topology")] = graph
     CONSOLE.print(partition_table(counts), soft_wrap=False)
+    if data.understood:
+        show(f"{type(data).__name__} was taken for\n{data.understood}")
     for place, figure in figures.items():
         try:
             place.parent.mkdir(parents=True, exist_ok=True)

@@ -192,6 +192,11 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         return Classification().sized(self.num_classes)
 
     @property
+    def understood(self) -> str:
+        """What data of the user's own were taken for, a line each; after ``setup``. Empty for a known data set."""
+        return ""
+
+    @property
     def training_clients(self) -> int:
         """Number of clients that can train; they have the lowest ids, then come validation and test clients."""
         return len(self.held_out.roles(self.eval_clients).training)

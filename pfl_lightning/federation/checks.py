@@ -50,7 +50,7 @@ def check_network(
         fitting = sorted(kind.__name__ for kind in networks if kind.takes == data.input_kind and kind is not Network)
         raise PflError(
             f"model.network: {network.kind} takes {network.takes}, {type(data).__name__} has {data.input_kind}; "
-            f"allowed: {', '.join(fitting)}, or your own with takes = '{data.input_kind}'"
+            f"allowed: {', '.join(fitting)}, or your own with takes = '{data.input_kind}'{_other_kind(data)}"
         )
     if reserved := PREFIXES.union(uploads) & {name for name, _ in network.named_children()}:
         raise PflError(
@@ -64,6 +64,19 @@ def check_network(
             f"data.new_head_epochs: {data.new_head_epochs} is not possible with {network.kind}, which has only one "
             "layer and so no body; allowed: 0"
         )
+
+
+def unused_fine_tuning(data: FederatedDataModule, method: Any) -> str:
+    """That clients are not fine-tuned, although the method would, as they have no samples for it; empty otherwise."""
+    if not (method.test_only and getattr(method, "eval_epochs", 0)) or method.personal or method.finetunes == "nothing":
+        return ""
+    option = f"data.{data.held_out.clients_option}"
+    return f"model.eval_epochs: not used, since {option} leaves clients no samples to fine-tune on"
+
+
+def _other_kind(data: FederatedDataModule) -> str:
+    """How whole numbers of the user's own data become features, if they can."""
+    return "; data.layout: NF makes numbers of them" if data.input_kind == "tokens" and data.understood else ""
 
 
 def checked_update(method: str, update: Any, cohort: int, kept: Tree) -> tuple[Params, Tensor]:

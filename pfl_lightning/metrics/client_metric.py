@@ -19,7 +19,7 @@ from pfl_lightning.tasks import Classification, Task
 
 AFFIXES = re.compile("^(Binary|Multiclass|Multilabel)|Score$")
 WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-MEANINGLESS = re.compile("No (positive|negative) samples")  # torchmetrics warns, but still returns a number
+MEANINGLESS = re.compile("No (positive|negative) samples|at least two samples")  # a warning or an error of torchmetrics
 
 
 class MetricFactory(Protocol):
@@ -48,8 +48,9 @@ class ClientMetric(Metric):
     ``[samples, classes]``, if it has a ``num_classes``, or of class 1, ``[samples]``, if it is binary. If it returns
     one number per class, the client's value is their mean over the classes that the client holds.
 
-    A client is left out if it has no samples, or if the metric warns that its value is meaningless, as the area under a
-    curve with a single class is.
+    A client is left out if it has no samples, or if the metric says that its value is meaningless, as the area under a
+    curve with a single class is, or R2 of one sample; or if a binary metric divides by its positive samples, as recall
+    and F1 do, and it has none.
 
     Args:
         num_clients: Number of clients.
@@ -88,9 +89,16 @@ class ClientMetric(Metric):
         outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
         takes_classes = "num_classes" in inspect.signature(type(metric).__init__).parameters
         metric.to(outputs.device).reset()
+        if hasattr(metric, "zero_division") and not takes_classes and targets.ndim == 1 and not (targets == 1).any():
+            return outputs.new_tensor(torch.nan)
         with _unsynchronized(metric) as caught:
-            metric.update(task.predictions(outputs, takes_classes), targets)
-            value = metric.compute()
+            try:
+                metric.update(task.predictions(outputs, takes_classes), targets)
+                value = metric.compute()
+            except ValueError as error:
+                if MEANINGLESS.search(str(error)):
+                    return outputs.new_tensor(torch.nan)
+                raise
         is_meaningless = any(MEANINGLESS.search(str(warning.message)) for warning in caught)
         if not isinstance(value, Tensor) or value.ndim > 1:
             raise ValueError(f"{type(metric).__name__} returns neither one number nor one for each class")

@@ -68,6 +68,7 @@ class Network(nn.Sequential):
 
     takes: InputKind = "numbers"
     extension: frozenset[str] = frozenset()  # names of the tensors that a method has added
+    frozen_output = ""  # path of the layer that the outputs come from, if it has parameters that do not train
     pretrained: frozenset[str] = frozenset()  # names of the tensors that come from a file or a folder
 
     def __init__(self, layers: dict[str, nn.Module]) -> None:
@@ -81,8 +82,12 @@ class Network(nn.Sequential):
                 layers or of modules inside of them.
 
         Raises:
-            PflError: If there are no such layers, or none would be left for the body.
+            PflError: If there are no such layers, or none would be left for the body, or the last layer does not train,
+                as of a peft model without ``task_type``.
         """
+        if self.frozen_output and isinstance(head, int):
+            last = f"{self.frozen_output}, the last layer of {self.kind}, does not train (requires_grad is False)"
+            raise PflError(f"model.head must be the names of layers, since {last}")
         layers = self.trainable_layers
         names = frozenset(movable(self))
         if isinstance(head, int):

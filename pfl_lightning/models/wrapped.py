@@ -2,7 +2,7 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from copy import deepcopy
 from functools import partial
 from inspect import Parameter, signature
@@ -39,7 +39,9 @@ class Wrapped(Network):
             layers = [original]
         self._paths = {path.replace(".", "_") or type(module).__name__: path for path in paths}
         super().__init__(dict(zip(self._paths, layers, strict=True)))
-        self._trainable_layers = _trainable_layers(original, inputs)
+        self._trainable_layers = _layers_run(original, inputs, trains)
+        *_, last = ["", *_layers_run(original, inputs, _has_any)]
+        self.frozen_output = "" if trains(original.get_submodule(last).parameters()) else last
         self._skeleton = (module,)  # in a tuple, so that it is no submodule; its layers are those of the network
         self.takes = takes
         self._set_pretrained(getattr(original, "pretrained", frozenset[str]()))
@@ -229,12 +231,16 @@ def are_tied(layers: Collection[nn.Module]) -> bool:
 
 
 @torch.no_grad()
-def _trainable_layers(module: nn.Module, inputs: Tensor) -> list[str]:
-    """The innermost modules with parameters that train, by their last calls in training mode."""
+def _has_any(parameters: Iterable[nn.Parameter]) -> bool:
+    return next(iter(parameters), None) is not None
+
+
+def _layers_run(module: nn.Module, inputs: Tensor, counts: Callable[[Iterable[nn.Parameter]], bool]) -> list[str]:
+    """The innermost modules whose own parameters count, by their last calls in training mode."""
     copy = deepcopy(module).train()
     calls: list[str] = []
     for path, inner in copy.named_modules():
-        if trains(inner.parameters(recurse=False)):
+        if counts(inner.parameters(recurse=False)):
             layer = path.partition(".parametrizations.")[0]  # these tensors make a weight of the layer
             inner.register_forward_hook(lambda *_, path=layer: calls.append(path))
     copy(inputs)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 CONFIG = "config.yaml"
 LABEL = "label.yaml"
+DATA = "data.txt"
 METRICS = "metrics.csv"
 CLIENTS = "clients.csv"
 EVALUATION = ["split", "model", "round"]  # columns of clients.csv

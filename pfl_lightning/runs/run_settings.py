@@ -1,5 +1,6 @@
 """The settings of a run, and the objects that they make: words go through here once, on their way to a ``Session``."""
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from inspect import Parameter
@@ -19,7 +20,7 @@ from pfl_lightning.objects import default_arguments, import_object, unserializab
 from pfl_lightning.runs.trainer_options import check_settings
 from pfl_lightning.settings.parser import SettingsParser, strict_parsing
 from pfl_lightning.settings.shipped_files import CONFIG_FLAGS
-from pfl_lightning.settings.values import Settings
+from pfl_lightning.settings.values import Settings, class_name
 
 ALIASES = {  # short names for options: each means exactly one, with the same values
     "method": "model",
@@ -117,13 +118,30 @@ def parse_words(parser: ArgumentParser, words: Iterable[str]) -> Namespace:
     for word in words:
         if word.partition("=")[0] in ("--data.seed", "--data.init_args.seed"):
             raise SettingsError(f"{word} is not possible: {reason} --seed_everything")
+    callbacks: set[str] = set()
     for file in filter(None, parsed.get("config") or ()):  # null for settings that are in no file
-        data = yaml.safe_load(Path(str(file)).read_text()).get("data")
+        content = yaml.safe_load(Path(str(file)).read_text())
+        callbacks = _callbacks_after(str(file), content, callbacks)
+        data = content.get("data")
         arguments = data.get("init_args", data) if isinstance(data, dict) else {}
         if isinstance(arguments, dict) and arguments.get("seed", parsed.seed_everything) != parsed.seed_everything:
             what = f"data.seed: {arguments['seed']} is not possible in '{file}'"
             raise SettingsError(f"{what}: {reason} {parsed.seed_everything}, or seed_everything")
     return parsed
+
+
+def _callbacks_after(file: str, content: Settings, before: set[str]) -> set[str]:
+    """Class names of the callbacks that are in effect after a settings file; warns of those that it drops."""
+    trainer = content.get("trainer") or {}
+    given = trainer.get("callbacks", trainer.get("callbacks+")) or []
+    several = given if isinstance(given, list) else [given]
+    named = {class_name(entry if isinstance(entry, str) else entry["class_path"]) for entry in several}
+    if "callbacks" not in trainer:
+        return before | named
+    if dropped := before - named:
+        line = f"'{file}' drops {', '.join(sorted(dropped))} of the settings before it; callbacks+ adds to them"
+        warnings.warn(f"trainer.callbacks: {line}", stacklevel=3)
+    return named
 
 
 def plain_settings(parser: ArgumentParser, parsed: Namespace) -> dict[str, Any]:

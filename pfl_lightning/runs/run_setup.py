@@ -20,8 +20,9 @@ from pfl_lightning.callbacks.run_folder import continues
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import MachineError, PflError, cause_of, causes
 from pfl_lightning.federation.checkpoints import Content, check_like, refusal
+from pfl_lightning.federation.checks import unused_fine_tuning
 from pfl_lightning.methods import Method
-from pfl_lightning.report.run_files import CLIENTS, CONFIG, LABEL, METRICS
+from pfl_lightning.report.run_files import CLIENTS, CONFIG, DATA, LABEL, METRICS
 from pfl_lightning.runs.folders import LOCK, RunFolder, new_folder
 from pfl_lightning.runs.loggers import begin_runs, end_runs, make_loggers
 from pfl_lightning.runs.resume import Resume, runs_folder, with_data_defaults
@@ -67,8 +68,10 @@ class RunSetup(pl.Callback):
             raise PflError("data.val_fraction: 0 leaves nothing to validate on; allowed: more than 0, or pfl test")
         check_data(data, self.resume)
         method.build_for(data, resumes=self.resume is not None)
-        if method.pretrained_report:
-            self.note(method.pretrained_report)
+        for report in filter(None, (method.pretrained_report, unused_fine_tuning(data, method))):
+            self.note(report)
+        if data.understood and self.resume is None:
+            self.note(f"{type(data).__name__} was taken for\n{data.understood}")
         if self.command != "fit":
             return
         for name in monitored(trainer.callbacks):  # type: ignore[attr-defined]
@@ -151,6 +154,8 @@ class RunSetup(pl.Callback):
         config = yaml.safe_dump(with_data_defaults(settings), sort_keys=False)
         files.write_text(config, self.run_folder / CONFIG)
         files.write_text(label_of(trainer).text, self.run_folder / LABEL)
+        if understood := self.parts.data.understood:
+            files.write_text(understood, self.run_folder / DATA)
         begin_runs(trainer.loggers, settings, self.run_folder, is_new)
         for logger in trainer.loggers:
             if isinstance(logger, Board):

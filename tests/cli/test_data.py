@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import fakes
+import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -50,6 +51,42 @@ def test_describe_shows_the_partition_and_trains_nothing(described):
     assert train[-1] == "3"
     assert "<svg" in Path("deep/split.svg").read_text()
     assert sorted(path.name for path in Path().iterdir()) == ["deep"]
+
+
+def test_what_own_data_were_taken_for_is_shown_before_the_first_round_and_kept_in_the_folder(capsys):
+    random = np.random.default_rng(0)
+    inputs, labels, wards = random.normal(size=(90, 3)), np.arange(90) % 3 + 1, np.arange(90) % 4
+    np.savez("mine.npz", inputs=inputs, targets=labels, clients=[f"ward {ward}" for ward in wards])
+    data = ["--data=Arrays", "--data.file=mine.npz"]
+    main(["data", "describe", *data])
+    block = capsys.readouterr().out.partition("Arrays was taken for\n")[2].partition("Figure: ")[0]
+    lines = [" ".join(line.split()) for line in block.splitlines()]
+    assert lines[0] == "task 3 classes: 1, 2, 3"
+    assert lines[1].startswith("inputs features (float64 [3]), standardized each feature (deviations ")
+    assert lines[2].endswith("; the data have no test samples of their own")
+    assert lines[3].startswith("clients 4 of 4 in the data: ward ")
+    main(["fit", *data, "--model.network=LogisticRegression", "--model.eval_epochs=0", "--trainer.max_steps=1"])
+    assert f"pfl: note: Arrays was taken for\n{block}" in capsys.readouterr().err
+    assert f"{Path('runs/FedAvg-Arrays/version_0/data.txt').read_text()}\n" == block
+
+
+@pytest.mark.filterwarnings("default:trainer.callbacks")
+def test_a_settings_file_that_drops_callbacks_of_another_is_named(capsys):
+    Path("one.yaml").write_text("trainer: {callbacks: [LearningRateMonitor, {class_path: DeviceStatsMonitor}]}")
+    Path("two.yaml").write_text("trainer: {callbacks: [LearningRateMonitor]}")
+    Path("more.yaml").write_text("trainer: {callbacks+: [DeviceStatsMonitor]}")
+    main(["data", "describe", "--config=one.yaml", "--config=two.yaml"])
+    line = "'two.yaml' drops DeviceStatsMonitor of the settings before it; callbacks+ adds to them"
+    assert f"pfl: warning: trainer.callbacks: {line}\n" in capsys.readouterr().err
+    main(["data", "describe", "--config=two.yaml", "--config=more.yaml"])
+    assert "drops" not in capsys.readouterr().err
+
+
+def test_clients_without_samples_to_fine_tune_on_are_told(capsys):
+    words = ["fit", "--data=Digits", "--model.network=LogisticRegression", "--trainer.max_steps=1"]
+    main([*words, "--data.test_clients=0.5", "--model.eval_epochs=3"])
+    line = "model.eval_epochs: not used, since data.test_clients: 0.5 leaves clients no samples to fine-tune on"
+    assert f"pfl: note: {line}\n" in capsys.readouterr().err
 
 
 @pytest.mark.slow

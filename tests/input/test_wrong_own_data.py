@@ -17,7 +17,7 @@ from pfl_lightning.cli import main
 
 N = 40
 PICTURE = b"P5 4 4 255 " + bytes(16)
-IMAGES, LABELS = np.zeros((N, 4, 4), np.uint8), np.arange(N) % 2
+IMAGES, LABELS = np.arange(N * 16, dtype=np.uint8).reshape(N, 4, 4), np.arange(N) % 2
 ARRAYS = "Arrays --data.file=my.npz"
 TABLE = "Table --data.file=my.csv --data.target=ill --data.client=ward"
 FOLDERS = "ImageFolders --data.root=pictures"
@@ -39,7 +39,7 @@ def file(name, content):
 
 
 def csv(*lines, header="age,ward,ill"):
-    rows = [f"{30 + number},{number % 4},{number % 2}" for number in range(N)]
+    rows = [f"{30 + number % 9},{number % 4},{number % 2}" for number in range(N)]
     return file("my.csv", "\n".join([header, *rows, *lines]).encode())
 
 
@@ -76,7 +76,7 @@ ROWS = {
     "missing": (ARRAYS, arrays(targets=None), "'targets' is missing"),
     "other": (ARRAYS, arrays(x=IMAGES), "'x' is not the name of an array; allowed: inputs, targets"),
     "half a test": (ARRAYS, arrays(test_inputs=IMAGES), "'test_targets' is missing"),
-    "pickled": (ARRAYS, arrays(targets=np.array([Run()] * N)), "cannot read 'my.npz' ("),
+    "pickled": (ARRAYS, arrays(targets=np.array([Run()] * N)), "data.file: 'targets' holds objects"),
     "lengths": (ARRAYS, arrays(targets=LABELS[1:]), "data.file: Arrays in 'my.npz': 40 inputs with 39 targets"),
     "many": (f"{ARRAYS} --data.num_clients=5", arrays(clients=LABELS), "num_clients must be at most 2, the users"),
     "alone": (ARRAYS, arrays(clients=np.arange(N)), "data.test_fraction: no client has a test sample"),

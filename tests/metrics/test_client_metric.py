@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 from sklearn import metrics as sk
-from torchmetrics import MeanAbsoluteError
+from torchmetrics import MeanAbsoluteError, R2Score
 from torchmetrics.classification import (
     AUROC,
     BinaryAUROC,
     BinaryF1Score,
+    BinaryJaccardIndex,
+    BinaryRecall,
     MulticlassAUROC,
     MulticlassCalibrationError,
     MulticlassF1Score,
@@ -72,6 +74,19 @@ def test_a_value_per_class_is_averaged_over_the_classes_that_the_client_holds():
 def test_a_client_of_one_class_has_no_area_under_a_curve(make):
     outputs, targets = draws(2)
     assert np.isnan(measured(make, outputs[targets == 1], targets[targets == 1], 2))
+
+
+@pytest.mark.parametrize("make", [BinaryRecall, BinaryF1Score, BinaryJaccardIndex])
+def test_a_client_without_positives_has_no_share_of_them(make):
+    outputs, targets = draws(2)
+    assert np.isnan(measured(make, outputs, targets * 0, 2))
+    assert measured(make, outputs, targets, 2) > 0
+
+
+def test_one_sample_has_no_r2():
+    outputs, targets = torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([0.0, 2.0, 2.0])
+    assert np.isnan(measured(R2Score, outputs[:1], targets[:1], 1))
+    assert measured(R2Score, outputs, targets, 1) == pytest.approx(sk.r2_score(targets, outputs))
 
 
 def test_a_client_of_one_class_has_no_area_in_a_process_where_torchmetrics_does_not_warn(monkeypatch):

@@ -1,3 +1,4 @@
+from collections import OrderedDict
 from functools import partial
 
 import pytest
@@ -7,7 +8,9 @@ from torch import nn
 from torchvision.models import mobilenet_v3_small, resnet18
 
 from pfl_lightning.errors import PflError
+from pfl_lightning.methods import FedRep
 from pfl_lightning.models import Network, start_network
+from pfl_lightning.tasks import Classification
 from pfl_lightning.tree import movable
 
 IMAGES = (3, 32, 32)
@@ -267,3 +270,18 @@ def test_tokens_pass_frozen_blocks_unchanged_in_half_precision():
 def test_a_module_without_a_frozen_block_or_that_looks_into_one_stays_one_layer(frozen, options):
     network = start(partial(Stack, frozen, **options))
     assert [name for name, _ in network.named_children()] == ["Stack", "fc2"]
+
+
+def test_no_head_is_counted_from_a_last_layer_that_does_not_train():
+    def network(frozen):
+        layers = OrderedDict(body=nn.Linear(64, 8), more=nn.Linear(8, 8), classifier=nn.Linear(8, 10))
+        if frozen:
+            layers["classifier"].requires_grad_(False)
+        return nn.Sequential(layers)
+
+    with pytest.raises(PflError) as refused:
+        FedRep(network=lambda *_: network(True)).build((64,), Classification().sized(10), 2)
+    last = "classifier, the last layer of Sequential, does not train (requires_grad is False)"
+    assert str(refused.value) == f"model.head must be the names of layers, since {last}"
+    FedRep(network=lambda *_: network(True), head="more").build((64,), Classification().sized(10), 2)
+    FedRep(network=lambda *_: network(False)).build((64,), Classification().sized(10), 2)

@@ -1,3 +1,4 @@
+import re
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -6,13 +7,14 @@ import numpy as np
 
 from pfl_lightning.data.own.image_folders import decode
 from pfl_lightning.data.own.own_data import OwnData
-from pfl_lightning.data.own.raw_data import FromPython, RawData
+from pfl_lightning.data.own.raw_data import TRAIN, FromPython, Layout, RawData, used_splits
 from pfl_lightning.data.reading import reading
 from pfl_lightning.errors import PflError
 
 if TYPE_CHECKING:  # the library is optional
     from datasets import Dataset
 
+PART = re.compile(r"-\d+-of-\d+(-[0-9a-f]+)?$|[-_]\d+$")  # of a split that is in several files
 REMEDY = "give a folder that save_to_disk has written, or one with train*.parquet and test*.parquet"
 
 
@@ -20,8 +22,9 @@ class HuggingFace(OwnData):
     """A data set of Hugging Face's ``datasets``; nothing is downloaded.
 
     On the command line ``root`` is what ``save_to_disk`` has written, or a folder of Parquet files, as those of a
-    repository on the hub: ``train*.parquet`` and, if there are any, ``test*.parquet``. The split ``train`` is for
-    training and the split ``test``, if there is one, for testing; others are left out. Pictures are decoded from the
+    repository on the hub: ``train.parquet`` or its numbered parts, such as ``train-00000-of-00002.parquet``, and so on.
+    The split ``train`` is for training; ``test``, or without one (or if its targets are all -1, hidden) ``validation``,
+    is for testing. Classes are matched by name. Pictures are decoded from the
     bytes in the data set, never from a path or an address that it names, in the formats of ``ImageFolders``. Needs
     ``pip install "pfl_lightning[datasets]"``.
 
@@ -53,6 +56,11 @@ class HuggingFace(OwnData):
         self.target = target
         self.client = client
 
+    @property
+    def error_prefix(self) -> str:
+        """What an error begins with: the option that the data came by."""
+        return super().error_prefix if self.dataset is None else f"data.dataset: {type(self.dataset).__name__}"
+
     def read(self) -> tuple[RawData, RawData | None]:
         """Read the columns of the splits.
 
@@ -62,8 +70,16 @@ class HuggingFace(OwnData):
         root = Path(self.root)
         name, key = (root, "data.root") if self.dataset is None else (type(self.dataset).__name__, "data.dataset")
         with reading(name, REMEDY, key):
-            train, test = _splits(_open(root) if self.dataset is None else self.dataset)
-            return self._columns(train), None if test is None else self._columns(test)
+            splits = _splits(_open(root) if self.dataset is None else self.dataset)
+            reason = ", since its targets are hidden (-1)"
+            hidden = {split: reason for split, part in splits.items() if split != TRAIN and self._hides_targets(part)}
+            test, note = used_splits(splits, hidden)
+            train = self._columns(splits[TRAIN])._replace(notes={"splits": note})
+            return train, None if test is None else self._columns(splits[test])
+
+    def _hides_targets(self, split: "Dataset") -> bool:
+        """Whether each target is -1, as in a benchmark's test split."""
+        return self.target in split.column_names and {-1} == {*split.unique(self.target)}
 
     def _columns(self, split: "Dataset") -> RawData:
         from datasets import ClassLabel, Image
@@ -91,7 +107,8 @@ class HuggingFace(OwnData):
         feature = split.features[self.target]
         class_names = tuple(feature.names) if isinstance(feature, ClassLabel) else ()
         clients = None if self.client is None else columns[self.client]
-        return RawData(columns[self.input], columns[self.target], clients, class_names)
+        layout: Layout | None = "NCHW" if self.input in pictures else None
+        return RawData(columns[self.input], columns[self.target], clients, class_names, layout)
 
 
 class _Picture(BytesIO):
@@ -118,17 +135,22 @@ def _open(root: Path) -> "Dataset | dict[str, Dataset]":
     from pyarrow import concat_tables
     from pyarrow.parquet import read_table
 
-    files = {split: sorted(root.rglob(f"{split}*.parquet")) for split in ("train", "test")}
-    if len(folders := sorted({str(path.parent) for path in files["train"]})) > 1:
+    files: dict[str, list[Path]] = {}
+    for path in sorted(root.rglob("*.parquet")):
+        files.setdefault(PART.sub("", path.stem), []).append(path)
+    if len(folders := sorted({str(path.parent) for path in files.get(TRAIN, [])})) > 1:
         raise PflError(f"data.root: '{root}' has several data sets; allowed: one of {', '.join(folders)}")
-    return {split: Dataset(concat_tables(map(read_table, paths))) for split, paths in files.items() if paths}
+    return {split: Dataset(concat_tables(map(read_table, paths))) for split, paths in files.items()}
 
 
-def _splits(dataset: Any) -> tuple["Dataset", "Dataset | None"]:
-    """The samples for training, and those for testing if they are apart."""
+def _splits(dataset: Any) -> dict[str, "Dataset"]:
+    """The splits by name, ``train`` among them."""
     from datasets import Dataset
 
-    splits = {"train": dataset} if isinstance(dataset, Dataset) else dataset
-    if "train" not in splits:
+    splits = {TRAIN: dataset} if isinstance(dataset, Dataset) else dataset
+    if not isinstance(splits, dict):
+        remedy = "datasets.concatenate_datasets joins several"
+        raise PflError(f"data.dataset must be a Dataset or a DatasetDict, got {type(splits).__name__}; {remedy}")
+    if TRAIN not in splits:
         raise ValueError(f"no split 'train' among {', '.join(map(str, splits)) or 'none'}")
-    return splits["train"], splits.get("test")
+    return splits

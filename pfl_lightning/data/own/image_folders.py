@@ -9,14 +9,14 @@ import numpy as np
 import rich.progress
 import torch
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.data.cache import cached
 from pfl_lightning.data.own.own_data import OwnData
-from pfl_lightning.data.own.raw_data import RawData
+from pfl_lightning.data.own.raw_data import TRAIN, RawData, used_splits
 from pfl_lightning.data.reading import bar_options, reading
 from pfl_lightning.errors import PflError
 
@@ -26,23 +26,27 @@ COLOR = ("P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 LAYOUTS = "class/picture, client/class/picture, and both below train and test"
 
 Pixels = NDArray[np.uint8]
+Size = PositiveInt | tuple[PositiveInt, PositiveInt]
 
 
 class ImageFolders(OwnData):
     """Pictures in folders: a folder for each class, or for each client with a folder for each of its classes.
 
-    The pictures are ``class/picture`` or ``client/class/picture`` below ``root``; or below ``root/train`` and, if there
-    is one, ``root/test``, other folders beside them are left out. Files without the extension of a picture are left
-    out as well. Pictures are grey if all are, and decoded once: the pixels are kept in ``root/.pfl_cache``.
+    The pictures are ``class/picture`` or ``client/class/picture`` below ``root``; or below ``root/train`` and a folder
+    for testing: ``test`` or, without one, ``validation``, ``valid``, ``val`` or ``dev``. A level of folders below the
+    classes that have one name, such as ``images``, does not count. Files without the extension of a picture are left
+    out. Pictures are turned as their camera says, drawn on white where they are transparent, and grey if all are. They
+    are decoded once: the pixels are kept in ``root/.pfl_cache``.
 
     Args:
         root: The folder.
-        size: Pixels of a side that pictures are resized to. Default: none is resized, and all must be of one size.
+        size: Pixels of a side that pictures are resized to, or height and width. Default: none is resized, and all must
+            be of one size.
         grey: Whether to make grey pictures of those in colour.
         kwargs: See ``OwnData``.
     """
 
-    def __init__(self, root: str = "data", size: PositiveInt | None = None, grey: bool = False, **kwargs: Any) -> None:
+    def __init__(self, root: str = "data", size: Size | None = None, grey: bool = False, **kwargs: Any) -> None:
         super().__init__(root=root, tokenizer=None, max_length=1, **kwargs)
         self.size = size
         self.grey = grey
@@ -54,17 +58,25 @@ class ImageFolders(OwnData):
             PflError: If there are none, their folders are not as above, or one of them cannot be decoded.
         """
         root = Path(self.root)
-        folders = [root / "train", root / "test"] if (root / "train").is_dir() else [root]
-        splits = [pictures for folder in folders if (pictures := _pictures(folder))]
+        folders = sorted(path.name for path in root.glob("*") if path.is_dir() and not path.name.startswith("."))
+        found = {name: _pictures(root / name) for name in folders} if TRAIN in folders else {TRAIN: _pictures(root)}
+        found = {name: pictures for name, pictures in found.items() if pictures}
+        classes = {name: {names[-2] for names in pictures.values()} for name, pictures in found.items()}
+        reason = ", since its folders are no classes of train"
+        other = {name: reason for name in found if classes[name].isdisjoint(classes.get(TRAIN, ()))}
+        test, splits_note = used_splits(found, other)
+        splits = [found[name] for name in (TRAIN, test) if name in found]
         if len(depths := {len(names) for split in splits for names in split.values()}) != 1:
             content = "pictures of both layouts" if depths else "no pictures"
             raise PflError(f"data.root: {content} in '{root}'; allowed: {LAYOUTS}")
-        cache = f"images-{self.size or 'own'}-{'grey' if self.grey else 'color'}"
-        images = read_pictures(splits, root, cache, version=2, size=self.size, grey=self.grey)
+        height, width = _sides(self.size) or ("own", "")
+        cache = f"images-{height}-{width}-{'grey' if self.grey else 'color'}"
+        images = read_pictures(splits, root, cache, version=3, size=self.size, grey=self.grey)
+        notes = {"splits": splits_note} if TRAIN in folders else {}
         raw = []
         for pixels, split in zip(images, splits, strict=True):
             labels, clients = ([names[place] for names in split.values()] for place in (-2, 0))
-            raw.append(RawData(pixels, labels, clients if depths == {3} else None))
+            raw.append(RawData(pixels, labels, clients if depths == {3} else None, (), "NCHW", notes))
         return raw[0], raw[1] if len(raw) > 1 else None
 
 
@@ -73,7 +85,7 @@ def read_pictures(
     folder: Path,
     cache: str,
     version: int,
-    size: int | None = None,
+    size: Size | None = None,
     grey: bool = False,
 ) -> tuple[Tensor, ...]:
     """Pixels of the pictures of each split: decoded the first time, and from a cache in the folder later.
@@ -92,12 +104,12 @@ def read_pictures(
     return torch.split(images, [*map(len, splits)])
 
 
-def decode(files: Sequence[Path | BytesIO], size: int | None = None, grey: bool = False) -> Tensor:
+def decode(files: Sequence[Path | BytesIO], size: Size | None = None, grey: bool = False) -> Tensor:
     """Decode pictures; progress is shown on a terminal.
 
     Args:
         files: The files, or their bytes; an error names them as ``str`` does.
-        size: Pixels of a side that they are resized to; None for their own.
+        size: Pixels of a side that they are resized to, or height and width; None for their own.
         grey: Whether to make them grey.
 
     Returns:
@@ -118,16 +130,25 @@ def decode(files: Sequence[Path | BytesIO], size: int | None = None, grey: bool 
     return torch.from_numpy(np.stack(same))
 
 
-def _decode(file: Path | BytesIO, size: int | None, grey: bool) -> Pixels:
+def _decode(file: Path | BytesIO, size: Size | None, grey: bool) -> Pixels:
     """One picture, ``[channels, height, width]``."""
     with Image.open(file, formats=FORMATS) as image:
         if image.mode not in (*GREY, *COLOR):
             raise ValueError(f"pixels of the mode {image.mode}; allowed: {', '.join((*GREY, *COLOR))}")
-        plain = image.convert("L" if grey or image.mode in GREY else "RGB")
-        if size is not None:
-            plain = plain.resize((size, size), Image.Resampling.BILINEAR)
+        upright = ImageOps.exif_transpose(image)
+        if upright.has_transparency_data:
+            upright = upright.convert("RGBA")
+            upright = Image.alpha_composite(Image.new("RGBA", upright.size, "white"), upright)
+        plain = upright.convert("L" if grey or image.mode in GREY else "RGB")
+        if sides := _sides(size):
+            plain = plain.resize(sides[::-1], Image.Resampling.BILINEAR)
         pixels = np.asarray(plain)
     return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+
+
+def _sides(size: Size | None) -> tuple[int, int] | None:
+    """Height and width."""
+    return (size, size) if isinstance(size, int) else size
 
 
 def _pictures(folder: Path) -> dict[Path, tuple[str, ...]]:
@@ -139,4 +160,7 @@ def _pictures(folder: Path) -> dict[Path, tuple[str, ...]]:
             if len(names) not in (2, 3):
                 raise PflError(f"data.root: '{path}' is in the wrong place; allowed: {LAYOUTS}")
             pictures[path] = names
+    is_deep = all(len(names) == 3 for names in pictures.values())
+    if is_deep and len({names[1] for names in pictures.values()}) == 1:
+        return {path: (names[0], names[2]) for path, names in pictures.items()}
     return pictures

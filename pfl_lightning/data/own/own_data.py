@@ -1,15 +1,20 @@
 import warnings
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from pfl_lightning.bounds import Clients, PositiveInt
 from pfl_lightning.client.examples import Transform
 from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.holdout import Split
 from pfl_lightning.data.labelled import LabelledData
-from pfl_lightning.data.own.raw_data import RawData, encode_clients, encode_inputs, encode_targets, tokenize
+from pfl_lightning.data.own.inputs import encode_inputs, tokenize
+from pfl_lightning.data.own.raw_data import Layout, RawData, joined
+from pfl_lightning.data.own.targets import TargetType, encode_targets, shown
 from pfl_lightning.data.partitions.dirichlet import Dirichlet
 from pfl_lightning.data.partitions.partition import Partition, Parts
 from pfl_lightning.data.partitions.users import NaturalUsers
@@ -21,16 +26,24 @@ class OwnData(FederatedDataModule):
     """Data of your own: a subclass reads arrays, and all else follows from them.
 
     What the inputs and the targets are, their shape and the number of classes are taken from the arrays (see
-    ``RawData``), and the clients' names too.
+    ``RawData``), and the clients' names too. ``understood`` says what was taken, and what could be two things is
+    refused with the option that decides.
 
     Args:
         num_clients: Number of clients. Default: all clients of the data that have samples for training and testing, or
             20 if it says nothing of clients or another partition than ``NaturalUsers`` is chosen.
         partition: How samples are split among clients. Default: as the data has them (``NaturalUsers``), or
             ``Dirichlet`` if it says nothing of clients.
-        standardize: Shift and scale each channel of images, or each feature, to mean 0 and standard deviation 1 over
-            all samples but those of the data's own test part; features that are 0 or 1 stay as they are. Otherwise
-            pixels are scaled to [0, 1], and other numbers are left as they are.
+        standardize: Shift and scale each channel of images or series, or each feature, to mean 0 and standard deviation
+            1 over all samples but those of the data's own test part; features that are 0 or 1 stay as they are, and
+            pixels in a row or numbers of more than four axes have one mean and deviation. Otherwise pixels are scaled
+            to [0, 1], and other numbers are left as they are.
+        layout: What the axes of the inputs are: samples N, features F, tokens or steps L, channels C, height H and
+            width W. Default: NF or NL (whole numbers from 0, but not uint8) for two axes, NHW for uint8 with three,
+            and NCHW or NHWC if few channels or equal sides tell which; uint8 ``[N, F]`` of 64 pixels or more are
+            pictures in a row if F is a square or three times one. Channels of images come first in the networks.
+        target_type: What the targets are: classes, labels (several of each sample) or numbers. Default: as their type
+            and shape say, see ``encode_targets``.
         tokenizer: For inputs that are texts: folder of a tokenizer of ``transformers``, such as that of a
             ``HuggingFaceModel``, or its name on huggingface.co. Needs ``pip install "pfl_lightning[huggingface]"``.
         max_length: Tokens of each text: longer ones are cut, shorter ones padded.
@@ -49,6 +62,8 @@ class OwnData(FederatedDataModule):
         num_clients: Clients | None = None,
         partition: Partition | None = None,
         standardize: bool = True,
+        layout: Layout | None = None,
+        target_type: TargetType | None = None,
         tokenizer: str | None = None,
         max_length: PositiveInt = 128,
         **kwargs: Any,
@@ -57,6 +72,8 @@ class OwnData(FederatedDataModule):
         self._takes_all_clients = num_clients is None
         self._takes_default_partition = partition is None
         self.standardize = standardize
+        self.layout = layout
+        self.target_type = target_type
         self.tokenizer = tokenizer
         self.max_length = max_length
         self.class_names: tuple[str, ...] = ()
@@ -82,11 +99,12 @@ class OwnData(FederatedDataModule):
             vocabulary = 0
             if self.tokenizer is not None:
                 raw, vocabulary = tokenize(raw, self.tokenizer, self.max_length)
-            inputs, self.input_kind, self._transform = encode_inputs(raw, self.standardize)
-            given = [split.targets for split in splits]
-            targets, self._task, self.class_names = encode_targets(given, splits[0].class_names)
+            layout = self.layout or splits[0].layout
+            inputs, self.input_kind, self._transform, of_inputs = encode_inputs(raw, self.standardize, layout)
+            targets, self._task, self.class_names, of_targets = encode_targets(splits, self.target_type)
             clients, self._names = encode_clients([split.clients for split in splits])
             self.num_classes = self._task.outputs
+            self._notes = {"task": of_targets, "inputs": of_inputs, **splits[0].notes}
             data = [*map(LabelledData, inputs, targets, clients)]
             for split in data:
                 split.check_lengths()
@@ -97,6 +115,7 @@ class OwnData(FederatedDataModule):
             self.input_shape += (vocabulary or 1 + max(int(split.max()) for split in inputs),)
         train = data[0]
         test = data[1] if len(data) > 1 else None
+        self._official = test and len(test.targets)
         if clients[0] is not None:
             self._choose_clients(train, test)
         return train, test
@@ -105,6 +124,17 @@ class OwnData(FederatedDataModule):
     def task(self) -> Task:
         """Classes, labels or real numbers; after ``load``."""
         return self._task
+
+    @property
+    def understood(self) -> str:
+        """What the data were taken for, a line each; after ``setup``."""
+        counts = ", ".join(f"{int(table.counts.sum()):,} {split}" for split, table in self.tables.items())
+        own = "no test samples of their own" if self._official is None else f"{self._official:,} test samples"
+        clients = f"{self.eval_clients} made by {type(self.partition).__name__}"
+        if self.client_names:
+            clients = f"{len(self.client_names)} of {len(self._names)} in the data: {shown(sorted(self.client_names))}"
+        notes = self._notes | {"samples": f"{counts}; the data have {own}", "clients": clients}
+        return "\n".join(f"  {word:<8}{text}" for word, text in notes.items())
 
     def transform(self) -> Transform:
         """Standardise pixels, or leave the numbers as they were read."""
@@ -142,3 +172,26 @@ class OwnData(FederatedDataModule):
                     f"have fewer than {self.partition.min_samples} in all",
                     stacklevel=2,
                 )
+
+
+def encode_clients(splits: Sequence[Any]) -> tuple[list[Tensor | None], tuple[str, ...]]:
+    """The client that has each sample, as a number.
+
+    Args:
+        splits: Those of the training samples, and those for testing if there are any; see ``RawData``.
+
+    Returns:
+        int64 ``[samples]`` of each split, and the clients' names in sorted order; None and nothing if unknown.
+
+    Raises:
+        ValueError: If they are neither whole numbers nor text, or known for a part of the samples only.
+    """
+    if all(split is None for split in splits):
+        return [None] * len(splits), ()
+    if any(split is None for split in splits):
+        raise ValueError("clients are required of both training and test samples, or of neither")
+    clients, sizes = joined(splits, "clients")
+    if clients.dtype.kind == "f":
+        raise ValueError("clients must be whole numbers or text, got floats")
+    names, numbers = np.unique(clients, return_inverse=True)
+    return list(torch.from_numpy(numbers).split(sizes)), tuple(map(str, names))

@@ -1,3 +1,5 @@
+import csv
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -5,26 +7,34 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pfl_lightning.data.own.own_data import OwnData
-from pfl_lightning.data.own.raw_data import RawData
+from pfl_lightning.data.own.raw_data import Array, FromPython, RawData
+from pfl_lightning.data.own.targets import shown
 from pfl_lightning.data.reading import reading
 from pfl_lightning.errors import PflError
 from pfl_lightning.paths import expand_home
 
 if TYPE_CHECKING:  # it takes half a second to import
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
 MOST_VALUES = 1000  # of a column of text that is made one-hot
+SEPARATORS = ",;\t|"
+MOSTLY, ALMOST_ALL = 0.5, 0.95  # shares of the lines
+MOST_CODES = 20  # numbers that are codes beside others that are letters
+FEWEST_LINES = 20  # of a column that can be ids
+UNITS = r"[\s%,$€£]"
+DATE = r"\d{4}-\d\d?-\d\d?|\d\d?[./]\d\d?[./]\d{2,4}"
 
 
 class Table(OwnData):
-    """A table of features in a CSV file with a line of names, one sample a line.
+    """A table of features in a CSV file with a line of names, one sample a line, separated by , ; tab or |.
 
     Columns of numbers are standardised, columns of text become one column for each value that they have, 1 where the
-    sample has it. With a ``tokenizer``, the only feature is a column of texts. A target with a decimal point is a
-    regression, all others are classes. Several targets are labels, 1, 0, or -1 for unknown, or all have decimal points.
+    sample has it. Text that is mostly numbers, dates or ids is refused. With a ``tokenizer``, the only feature is a
+    column of texts. A target with a decimal point is a regression, all others are classes, see ``target_type``. Several
+    targets are labels, 1, 0, or -1 for unknown, or all have decimal points.
 
     Args:
-        file: The file.
+        file: The file; or from Python a ``DataFrame`` of pandas.
         target: Name of the column with the targets, or names of two or more.
         client: Name of the column that tells which client has a sample. Default: unknown.
         features: Names of the columns that are inputs. Default: all others.
@@ -38,7 +48,7 @@ class Table(OwnData):
 
     def __init__(
         self,
-        file: str,
+        file: str | FromPython,
         target: str | list[str],
         client: str | None = None,
         features: Sequence[str] | None = None,
@@ -48,7 +58,9 @@ class Table(OwnData):
         self.targets = [target] if isinstance(target, str) else target
         if labels := {*self.targets, client} & {*(features or ())}:
             raise PflError(f"data.features must be other columns than target and client, got {labels.pop()}")
-        self.file = str(expand_home(file, "data.file"))
+        is_path = isinstance(file, str | Path)
+        self.frame = None if is_path else file
+        self.file = str(expand_home(file, "data.file")) if is_path else type(file).__name__
         self.target = target
         self.client = client
         self.features = features
@@ -57,13 +69,10 @@ class Table(OwnData):
         """Read the file.
 
         Raises:
-            PflError: If it cannot be read, a column is not there, or a value is missing.
+            PflError: If it cannot be read, a column is not there or says nothing of its meaning, or a value is missing.
         """
-        import pandas as pd
-
-        path = Path(self.file)
-        with reading(path, "write it with DataFrame.to_csv(file, index=False)", key="data.file"):
-            table = pd.read_csv(path, low_memory=False)  # in parts, a column could be numbers here and text there
+        with reading(Path(self.file), "write it with DataFrame.to_csv(file, index=False)", key="data.file"):
+            table = self._table()
             labels = [*self.targets, *([] if self.client is None else [self.client])]
             features = self.features
             if features is None:
@@ -77,19 +86,103 @@ class Table(OwnData):
                 if len(features) != 1:
                     raise ValueError(f"data.features must be one text with data.tokenizer, got {len(features)}")
                 return RawData(table[features[0]].to_numpy(), targets, clients, class_names), None
-            texts = [name for name in features if not pd.api.types.is_numeric_dtype(table[name])]
-            if any(table[name].nunique() > MOST_VALUES for name in texts):
-                raise ValueError(f"a column of text has more than {MOST_VALUES:,} values")
-            inputs = pd.get_dummies(table[[*features]], columns=texts).to_numpy(np.float64)
-            return RawData(inputs, targets, clients, class_names), None
+            inputs, columns = _encode(table[[*features]])
+            return RawData(inputs, targets, clients, class_names, "NF", {"columns": columns}), None
+
+    def _table(self) -> "DataFrame":
+        """All columns, those of clients as they are written, such as 007 or NA."""
+        import pandas as pd
+
+        if self.frame is not None:
+            return self.frame.rename(columns=str)
+        with open(self.file, newline="", encoding="utf-8-sig") as file:
+            separator = next((mark for mark in SEPARATORS if mark in file.readline()), ",")
+            file.seek(0)
+            names = next(csv.reader(file, delimiter=separator), [])
+        if names and all(is_number(name) for name in names):
+            raise PflError(f"data.file: the first line of '{self.file}' must have names of columns, got {shown(names)}")
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise PflError(f"data.file: two columns of '{self.file}' have the name '{min(twice)}'; rename one")
+        table = pd.read_csv(
+            self.file, sep=separator, low_memory=False
+        )  # in parts, a column could be numbers here and text there
+        if self.client in names:
+            options = {"sep": separator, "usecols": [self.client], "dtype": str, "keep_default_na": False}
+            written = pd.read_csv(self.file, **options)[self.client]
+            table[self.client] = written.mask(written == "")
+        return table
 
 
 def _check(table: "DataFrame", names: Sequence[str]) -> None:
     """Refuse columns that are not there, or an index that to_csv has written, and missing values."""
     for name in names:
         if name not in table.columns:
-            raise ValueError(f"no column '{name}'; allowed: {', '.join(map(str, table.columns))}")
+            raise ValueError(f"no column '{name}'; allowed: {shown([*map(str, table.columns)])}")
         if str(name).startswith("Unnamed: "):
             raise ValueError(f"a column without a name, '{name}', perhaps the index; give each a name")
         if (missing := table[name].isna()).any():
             raise ValueError(f"column '{name}' has no value in line {missing.argmax() + 2}; fill it or drop the line")
+
+
+def _encode(table: "DataFrame") -> tuple[Array, str]:
+    """Columns as numbers, ``[samples, features]``, and what they were taken for; text becomes a column per value."""
+    import pandas as pd
+
+    texts = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
+    for name in texts:
+        _check_text(table[name])
+    parts = []
+    if numbers := len(table.columns) - len(texts):
+        parts.append(f"{numbers} of numbers")
+    parts += [f"'{name}' one for each of {table[name].nunique()} values" for name in texts]
+    counts = table.nunique()
+    if constant := [str(name) for name in table if counts[name] == 1]:
+        parts.append(f"with a single value: {shown(constant)}")
+    ids = [str(name) for name in table if is_id(table[name], 1) and name not in texts]
+    if ids:
+        warnings.warn(
+            f"data.features: '{ids[0]}' has another whole number in every line, and is an input; leave it out "
+            "if it is the number of a line",
+            stacklevel=2,
+        )
+    return pd.get_dummies(table, columns=texts).to_numpy(np.float64), ", ".join(parts)
+
+
+def is_id(column: "Series", share: float) -> bool:
+    """Whether this share of the lines of a column of whole numbers or text has values of their own, as with ids."""
+    return column.dtype.kind != "f" and len(column) >= FEWEST_LINES and column.nunique() >= share * len(column)
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_text(column: "Series") -> None:
+    """Refuse a column of text that is numbers but for some values, or dates, or ids.
+
+    Raises:
+        PflError: If it is; it names the column, a value and its line.
+    """
+    import pandas as pd
+
+    key = f"data.features: column '{column.name}'"
+    text = column.astype(str)
+    are_numbers = pd.to_numeric(text, errors="coerce").notna()
+    if are_numbers.mean() >= MOSTLY and text[are_numbers].nunique() > MOST_CODES:
+        place = int((~are_numbers).argmax())
+        count = f"{int((~are_numbers).sum()):,} of {len(text):,} values are no numbers"
+        raise PflError(f"{key} has '{text.iloc[place]}' in line {place + 2} among numbers ({count})")
+    remedy = "make numbers of it, or leave it out by data.features"
+    with_units = pd.to_numeric(text.str.replace(UNITS, "", regex=True), errors="coerce").notna()
+    if (with_units & ~are_numbers).mean() >= MOSTLY:
+        raise PflError(f"{key} has numbers as text, such as '{text.iloc[0]}'; {remedy}")
+    if text.str.match(DATE).mean() >= MOSTLY:
+        raise PflError(f"{key} has dates, such as '{text.iloc[0]}'; {remedy}")
+    if is_id(text, ALMOST_ALL) or text.nunique() > MOST_VALUES:
+        count = f"{text.nunique():,} values in {len(text):,} lines"
+        raise PflError(f"{key} of text has {count}; {remedy}")

@@ -1,6 +1,7 @@
 """Arrays, folders of pictures, tables and Hugging Face's data sets: the same samples from each, at the same clients."""
 
 import sys
+import warnings
 
 import lightning.pytorch as pl
 import numpy as np
@@ -83,12 +84,16 @@ def test_large_numbers_with_a_small_spread_are_standardised_and_constants_are_0(
 @given(st.lists(st.integers(0, 255), min_size=2, max_size=30), st.booleans())
 def test_standardised_inputs_have_mean_0_and_deviation_1(values, are_pixels):
     values = np.array(values, np.uint8 if are_pixels else np.float64)[:, None]
+    if are_pixels:
+        values = np.repeat(values, 64, 1)  # in a row
     targets = np.arange(len(values)) / 7
     data = Arrays(values, targets, partition=Dirichlet(min_size=1), num_clients=1)
-    train, _ = data.load()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of samples that are alike
+        train, _ = data.load()
     inputs = data.transform()(train.inputs)
     if len(np.unique(values)) == 1 and (are_pixels or values[0] not in (0, 1)):
-        expected = torch.zeros(len(values), 1)
+        expected = torch.zeros(values.shape)
     elif not are_pixels and set(np.unique(values)) <= {0, 1}:
         expected = torch.from_numpy(values).float()
     else:
@@ -181,6 +186,61 @@ def test_pictures_are_grey_if_all_are_or_if_asked_and_resized(tmp_path):
     assert len(list((tmp_path / ".pfl_cache").glob("*.pt"))) == 3
 
 
+def test_pictures_can_be_resized_to_a_height_and_a_width(tmp_path):
+    write_pictures(tmp_path, range(10))
+    data = ImageFolders(str(tmp_path), size=(4, 7))
+    data.load()
+    assert data.input_shape == (3, 4, 7)
+
+
+def test_pictures_are_turned_as_their_camera_says_and_drawn_on_white(tmp_path):
+    upper = np.triu(np.full((6, 6), 255, np.uint8))
+    for kind, corner in (("a", 0), ("b", 3)):
+        (tmp_path / "turned" / kind).mkdir(parents=True)
+        (tmp_path / "clear" / kind).mkdir(parents=True)
+        exif = Image.Exif()
+        exif[274] = 6  # turned by a quarter
+        Image.fromarray(upper).save(tmp_path / "turned" / kind / "0.png", exif=exif)
+        picture = np.zeros((6, 6, 4), np.uint8)
+        picture[corner, corner, 3] = 255
+        Image.fromarray(picture).save(tmp_path / "clear" / kind / "0.png")
+    with pytest.warns(match="the inputs of all 2 training samples are alike"):
+        turned, _ = ImageFolders(str(tmp_path / "turned")).load()
+    np.testing.assert_array_equal(turned.inputs[0, 0], np.rot90(upper, -1))
+    clear, _ = ImageFolders(str(tmp_path / "clear")).load()
+    expected = np.full((2, 3, 6, 6), 255)
+    expected[0, :, 0, 0] = expected[1, :, 3, 3] = 0
+    np.testing.assert_array_equal(clear.inputs, expected)
+
+
+@pytest.mark.parametrize(
+    ("other", "note"),
+    [
+        ("val", "train; val for testing; extra is not used"),
+        ("test", "train; test for testing; extra is not used; val is not used"),
+    ],
+)
+def test_every_split_of_a_folder_is_used_or_named(other, note, tmp_path):
+    write_pictures(tmp_path / "train", range(40), by_client=False)
+    for name in {"extra", "val", other}:
+        write_pictures(tmp_path / name, range(40, N), by_client=False)
+    data = ready(ImageFolders(str(tmp_path), num_clients=2))
+    assert data.tables["test"].counts.sum() == 20
+    assert f"  splits  {note}\n" in data.understood
+
+
+def test_folders_as_of_tiny_imagenet_are_classes(tmp_path):
+    for number in range(40):
+        place = tmp_path / "train" / f"n0{LABELS[number]}" / "images" / f"{number}.JPEG"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(IMAGES[number]).save(place)
+    (tmp_path / "val" / "images").mkdir(parents=True)
+    Image.fromarray(IMAGES[0]).save(tmp_path / "val" / "images" / "val_0.JPEG")
+    data = ready(ImageFolders(str(tmp_path), num_clients=2))
+    assert data.class_names == ("n00", "n01", "n02")
+    assert "  splits  train; val is not used, since its folders are no classes of train\n" in data.understood
+
+
 TABLE = pd.DataFrame(
     {
         "age": RANDOM.normal(50, 10, N),
@@ -213,6 +273,72 @@ def test_a_table_holds_the_same_as_the_arrays(tmp_path):
     np.testing.assert_allclose(train.targets, TABLE.age, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("column", "line"),
+    [
+        (np.where(np.arange(N) == 3, "?", np.arange(N).astype(str)), r"'x' has '\?' in line 5 among numbers \(1 of 60"),
+        ([f"{number % 9},000 $" for number in range(N)], "'x' has numbers as text, such as '0,000 \\$'; make numbers"),
+        ([f"2024-01-{number % 9 + 1:02}" for number in range(N)], "'x' has dates, such as '2024-01-01'; make numbers"),
+        (
+            [f"id {number}" for number in range(N)],
+            "'x' of text has 60 values in 60 lines; make numbers of it, or leave",
+        ),
+    ],
+)
+def test_text_that_is_mostly_something_else_is_refused(column, line):
+    with pytest.raises(PflError, match=f"^data.features: column {line}"):
+        Table(TABLE.assign(x=column), "ill").setup()
+
+
+def test_a_table_says_what_its_columns_became():
+    table = TABLE.assign(number=np.arange(N), same=1.5).drop(columns="ward")
+    with pytest.warns(match="^data.features: 'number' has another whole number in every line, and is an input"):
+        data = ready(Table(table, "ill", num_clients=2))
+    expected = "5 of numbers, 'blood' one for each of 3 values, with a single value: same"
+    assert f"  columns {expected}\n" in data.understood
+
+
+def test_names_of_clients_are_as_they_are_written(tmp_path):
+    sites = ["north", "NA", "007", "1.0"] * 15
+    TABLE.assign(site=sites).drop(columns="ward").to_csv(tmp_path / "sites.csv", index=False)
+    data = ready(Table(str(tmp_path / "sites.csv"), "ill", client="site"))
+    assert sorted(data.client_names) == sorted(set(sites))
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_the_first_line_tells_how_columns_are_separated(separator, tmp_path):
+    TABLE.to_csv(tmp_path / "ill.csv", index=False, sep=separator)
+    assert_same(Table(str(tmp_path / "ill.csv"), "ill", client="ward"), Arrays(FEATURES, TABLE.ill, WARDS))
+
+
+def test_a_table_without_names_gets_a_line(tmp_path):
+    np.savetxt(tmp_path / "heart.csv", np.arange(60).reshape(10, 6), delimiter=",")
+    with pytest.raises(PflError, match=r"^data\.file: the first line of '.*' must have names of columns, got 0"):
+        Table(str(tmp_path / "heart.csv"), "5").setup()
+
+
+@pytest.mark.parametrize("names", [("x_train", "y_train", "x_test"), ("train_images", "train_labels", "test_images")])
+def test_files_of_other_libraries_have_other_names(names, tmp_path):
+    inputs, targets, test = names
+    of_test = "y_test" if test == "x_test" else "test_labels"
+    arrays = {inputs: IMAGES, targets: LABELS[:, None], test: IMAGES, of_test: LABELS}
+    np.savez(tmp_path / "mine.npz", val_images=IMAGES, **arrays)
+    data = ready(Arrays(file=str(tmp_path / "mine.npz"), num_clients=2))
+    assert data.fingerprint() == ready(Arrays(IMAGES, LABELS, test=(IMAGES, LABELS), num_clients=2)).fingerprint()
+    assert "  splits  val_images: not used\n" in data.understood
+
+
+def test_texts_without_a_tokenizer_are_told_the_option():
+    with pytest.raises(PflError, match=r"inputs are texts, such as 'ward 0'; data\.tokenizer makes tokens of them$"):
+        Arrays(WARDS, LABELS).setup()
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    (tmp_path / "twice.csv").write_text("x,x,y\n1,2,0\n")
+    with pytest.raises(PflError, match=r"^data\.file: two columns of '.*' have the name 'x'; rename one$"):
+        Table(str(tmp_path / "twice.csv"), "y").setup()
+
+
 SEVERAL = {
     "labels": (np.stack([LABELS == 1, LABELS > 0, np.arange(N) % 5 - 1], 1).clip(-1, 1), MultiLabel, torch.int8),
     "booleans": (np.stack([LABELS == 1, LABELS > 0], 1), MultiLabel, torch.int8),
@@ -242,16 +368,12 @@ def test_several_targets_of_a_sample_are_labels_or_numbers(targets, task, dtype,
     [
         (
             np.eye(3, dtype=int)[LABELS],
-            r"targets must be classes \[samples\] where each sample has one label, got \[60, 3\]",
+            r"targets \[60, 3\] can be classes or labels, one for each sample; .*target_type must be classes or labels",
         ),
-        (SEVERAL["labels"][0] * 1.0, "targets of 0, 1 and -1 must be whole numbers to be labels, got float64"),
+        (SEVERAL["labels"][0] * 1.0, "targets of 0, 1 and -1 can be .*; data.target_type must be labels or numbers"),
         (
             np.stack([LABELS, LABELS], 1),
             "targets must be labels: 0, 1, or -1 for unknown; or floats for a regression, got 2 in sample 2",
-        ),
-        (
-            LABELS[:, None],
-            r"targets must have the shape \[samples\], .*, or \[samples, columns\] of two .* numbers, got \[60, 1\]",
         ),
         (
             np.stack([WARDS, WARDS], 1),
@@ -303,6 +425,45 @@ def test_a_hugging_face_data_set_holds_the_same_as_the_arrays(datasets, tmp_path
     expected = ready(Arrays(IMAGES, LABELS, WARDS, test=(IMAGES, LABELS, WARDS))).fingerprint()
     for folder in ("saved", "hub"):
         assert ready(HuggingFace(root=str(tmp_path / folder), **options)).fingerprint() == expected
+
+
+def labelled(datasets, labels, names):
+    pictures = [Image.fromarray(image) for image in IMAGES[: len(labels)]]
+    features = {"image": datasets.Image(), "label": datasets.ClassLabel(names=names)}
+    return datasets.Dataset.from_dict({"image": pictures, "label": labels}, datasets.Features(features))
+
+
+def test_classes_of_splits_are_matched_by_name(datasets):
+    train = labelled(datasets, LABELS, ["a", "b", "c"])
+    test = labelled(datasets, LABELS, ["c", "a", "b"])
+    _, found = HuggingFace(datasets.DatasetDict(train=train, test=test)).load()
+    np.testing.assert_array_equal(found.targets, np.array([2, 0, 1])[LABELS])
+    other = labelled(datasets, LABELS, ["a", "b", "d"])
+    with pytest.raises(PflError, match="test class 'd' must be one of training: a, b, c"):
+        HuggingFace({"train": train, "test": other}).load()
+
+
+def test_hidden_targets_leave_the_validation_split_for_testing(datasets):
+    splits = {"train": LABELS, "validation": LABELS[:30], "test": LABELS[:20] * 0 - 1}
+    splits = {name: labelled(datasets, labels, ["a", "b", "c", "d"]) for name, labels in splits.items()}
+    data = ready(HuggingFace(datasets.DatasetDict(splits), num_clients=2))
+    assert data.tables["test"].counts.sum() == 30
+    note = "train; validation for testing; test is not used, since its targets are hidden (-1)"
+    assert f"  splits  {note}\n" in data.understood
+    assert "  task    4 classes: a, b, c, d; without samples: d\n" in data.understood
+
+
+def test_other_files_beside_those_of_a_split_are_not_part_of_it(datasets, tmp_path):
+    labelled(datasets, LABELS, ["a", "b", "c"]).to_parquet(tmp_path / "train.parquet")
+    labelled(datasets, LABELS[::-1], ["a", "b", "c"]).to_parquet(tmp_path / "train_shuffled.parquet")
+    data = ready(HuggingFace(tmp_path, num_clients=2))
+    assert len(data.tables["train"].samples.targets) == N
+    assert "  splits  train; train_shuffled is not used\n" in data.understood
+
+
+def test_a_list_of_data_sets_gets_a_line(datasets):
+    with pytest.raises(PflError, match=r"^data\.dataset must be a Dataset or a DatasetDict, got list; datasets\.conc"):
+        HuggingFace([labelled(datasets, LABELS, ["a", "b", "c"])] * 2).setup()
 
 
 def test_a_repository_with_several_data_sets_is_refused(datasets, tmp_path):
@@ -426,15 +587,25 @@ def test_masks_of_true_and_false_have_two_classes():
 WRONG = {
     "no targets": ({"targets": None}, "data.targets are required with inputs, one per sample"),
     "floats": ({"clients": np.arange(N) / 2}, "clients must be whole numbers or text, got floats"),
-    "objects": ({"inputs": np.array([{}] * N)}, "inputs must be numbers, all of one shape, got object of the"),
+    "objects": ({"inputs": np.array([{}] * N)}, "inputs must be numbers, all of one shape, or text, got object"),
     "flat": ({"inputs": np.arange(N) / 2}, "inputs must have the shape [samples, features] or more axes, got [60]"),
-    "words": ({"inputs": IMAGES.astype(np.int64)}, "[samples, length], got int64 of the shape [60, 6, 5, 3]"),
-    "negative": ({"inputs": -np.ones((N, 4), int)}, "tokens must be whole numbers from 0 (other numbers"),
+    "words": (
+        {"inputs": IMAGES.astype(np.int64)},
+        "inputs must be uint8 pixels, floats, or have a data.layout, got int64 [6, 5, 3]",
+    ),
+    "negative": (
+        {"inputs": np.arange(N * 4).reshape(N, 4) - 1, "layout": "NL"},
+        "tokens must be whole numbers from 0 (data.layout: NF makes them features), got -1 in sample 0",
+    ),
     "one-hot": (
         {"targets": np.eye(3)[LABELS]},
-        "targets must be classes [samples] where each sample has one label, got [60, 3]",
+        "targets [60, 3] can be classes or labels, one for each sample; data.target_type",
     ),
-    "minus": ({"targets": LABELS - 1}, "labels must be classes counted from 0, fewer"),
+    "minus": ({"targets": LABELS - 1}, "targets must be classes from 0, got -1; drop samples whose class is unknown"),
+    "ids": ({"targets": np.arange(N)}, "targets have 60 values in 60 samples; data.target_type must be"),
+    "float classes": ({"targets": LABELS * 1.0}, "floats that look like 3 classes (0.0, 1.0, 2.0, ...); data.target"),
+    "text as numbers": ({"targets": WARDS, "target_type": "numbers"}, "must be numbers with data.target_type: numbers"),
+    "masked": ({"inputs": np.ma.masked_less(FEATURES, 0.1)}, "inputs must not be masked, got"),
     "one class": ({"targets": LABELS * 0}, "targets must be two classes or more, or floats"),
     "masks": (
         {"targets": MASKS / 2},
@@ -447,9 +618,9 @@ WRONG = {
     ),
     "black and white": ({"targets": MASKS * 0 + 255}, "masks must have two classes or more, got only 0 and 255"),
     "small masks": ({"targets": MASKS[:, 1:]}, "shape [6, 5] each for inputs of [3, 6, 5], got [5, 5]"),
-    "test shape": ({"test": (IMAGES[:, :5], LABELS, WARDS)}, "shape, got uint8 [3, 5, 5] and uint8 [3, 6, 5]"),
+    "test shape": ({"test": (IMAGES[:, :5], LABELS, WARDS)}, "shape, got uint8 [5, 5, 3] and uint8 [6, 5, 3]"),
     "test kind": ({"test": (IMAGES, LABELS / 2, WARDS)}, "training and test targets must have one type: whole numbers"),
-    "test targets": ({"test": (IMAGES,)}, "data.test must be inputs, targets and, if known, clients, got inputs alone"),
+    "test targets": ({"test": (IMAGES,)}, "data.test must be inputs, targets and, if known, clients, got 1 of them"),
     "test clients": ({"test": (IMAGES, LABELS)}, "clients are required of both training and test samples"),
     "file": ({"file": "mine.npz"}, "data.file must be a file, or None with inputs and"),
 }
@@ -465,8 +636,21 @@ def test_wrong_arrays_get_one_line(name):
     assert "\n" not in str(raised.value)
 
 
+def test_objects_of_python_in_a_file_get_a_line(tmp_path):
+    np.savez(tmp_path / "mine.npz", inputs=FEATURES, targets=LABELS, clients=WARDS.astype(object))
+    with pytest.raises(PflError, match=r"^data\.file: 'clients' holds objects of Python; save clients\.astype\(str\)"):
+        Arrays(file=str(tmp_path / "mine.npz")).setup()
+
+
+def test_test_samples_can_be_a_dictionary():
+    named = Arrays(IMAGES, LABELS, WARDS, test={"targets": LABELS, "inputs": IMAGES, "clients": WARDS})
+    assert_same(named, Arrays(IMAGES, LABELS, WARDS, test=(IMAGES, LABELS, WARDS)))
+    with pytest.raises(PflError, match=r"^data\.test must be inputs, targets and, if known, clients, got x, y"):
+        Arrays(IMAGES, LABELS, test={"x": IMAGES, "y": LABELS})
+
+
 def test_arrays_are_neither_changed_nor_shared():
-    inputs, targets = FEATURES.copy(), LABELS.astype(np.float32)
+    inputs, targets = FEATURES.copy(), LABELS / 7
     data = Arrays(inputs, targets, standardize=False)
     train, _ = data.load()
     before = train.inputs.clone(), train.targets.clone()
