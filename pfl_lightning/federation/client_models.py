@@ -102,7 +102,9 @@ def client_model(method: Any, client: int, model: str | None, data: FederatedDat
     for name in method.eval_models if model is None else (model,):
         with suppress(NeedsSamplesError):
             params = method.eval_model(name, train, received, key)
-            return module_of(method.eval_network(name, params), params)
+            network = method.eval_network(name, params)
+            module = module_of(network, params)
+            return method.adapter.merge(module) if method.adapter and network is method.network else module
     raise NeedsSamplesError(f"model: {model or name} is trained on the client's samples; allowed: with data")
 
 
