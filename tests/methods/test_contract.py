@@ -360,6 +360,18 @@ def test_pure_bfloat16_is_near_full_precision(make, ragged_data, fit):
     assert losses["bf16-true"] == pytest.approx(losses["32-true"], rel=0.1)
 
 
+@pytest.mark.slow
+@every_method
+@pytest.mark.parametrize(("precision", "kind"), [("64-true", torch.float64), ("bf16-true", torch.bfloat16)])
+def test_data_that_do_not_cast_take_the_precision_of_the_run(make, precision, kind, ragged_data, fit):
+    method, data = make(network=NETWORKS["mlp"], batch_size=4), ragged_data()
+    fit(method, data, 2, precision=precision)
+    for model in method.eval_models:
+        module = method.client(4, model, data)
+        assert {parameter.dtype for parameter in module.parameters()} == {kind}
+        assert all(parameter.isfinite().all() for parameter in module.parameters())
+
+
 class Ordered(frozenset):
     """Names in a fixed order. A set of strings has another one in every process."""
 
