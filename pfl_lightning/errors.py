@@ -1,5 +1,6 @@
 """The exception that the command line shows as a single clear line, what shortens others, and warnings to ignore."""
 
+import re
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
@@ -44,8 +45,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def one_line(error: BaseException) -> str:
-    """Message of an exception on one line; its class name if the message is empty."""
-    return " ".join(str(error).split()) or type(error).__name__
+    """Message of an exception on one line, without colours; its class name if the message is empty."""
+    return " ".join(re.sub(r"\x1b\[[\d;]*m", "", str(error)).split()) or type(error).__name__
 
 
 def printable(text: str) -> str:

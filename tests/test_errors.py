@@ -1,5 +1,9 @@
-from pfl_lightning.errors import PflError, cause_of, causes
+from pfl_lightning.errors import PflError, cause_of, causes, one_line
 from pfl_lightning.settings.messages import blame
+
+
+def test_colours_of_a_terminal_are_left_out_of_a_line():
+    assert one_line(ValueError("\x1b[1mdo not\x1b[0m\n  open it")) == "do not open it"
 
 
 def test_causes_in_a_circle_end():

@@ -20,7 +20,7 @@ from pfl_lightning.callbacks.monitors import check_monitor, higher_is_better, me
 from pfl_lightning.callbacks.run_folder import CHECKPOINTS, folder_of
 from pfl_lightning.data import federated
 from pfl_lightning.errors import MachineError, PflError
-from pfl_lightning.federation.checkpoints import DamagedError, read_checkpoint, refusing
+from pfl_lightning.federation.checkpoints import DamagedError, check_readable, read_checkpoint, refusing
 from pfl_lightning.files import copy, is_intact, replace, save
 from pfl_lightning.methods import method_of
 
@@ -33,7 +33,12 @@ class WholeFiles(TorchCheckpointIO):
     """Writes checkpoints straight into their folder, not to a temporary folder first, and reads only intact ones."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        """Write a file that is on disk when this returns; see ``files.save``."""
+        """Write a file that is on disk when this returns; see ``files.save``.
+
+        Raises:
+            PflError: If it could not be read, such as for what a callback keeps.
+        """
+        check_readable(checkpoint)
         save(checkpoint, Path(path))
 
     def load_checkpoint(

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from pfl_lightning.errors import NOISE, printable
 
+LONGEST = 900  # letters of a line
 CONSOLE = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
@@ -30,7 +31,9 @@ def silence_lightning() -> None:
 
 
 def say(message: str, kind: str = "error") -> None:
-    """Print one line on stderr."""
+    """Print one line on stderr, of which the middle is left out if it is longer than anybody reads."""
+    if len(message) > LONGEST:
+        message = f"{message[: LONGEST // 2]} ... {message[-LONGEST // 2 :]}"
     sys.stderr.write(f"pfl: {kind}: {printable(message)}\n")
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from pfl_lightning.bounds import NonNegativeInt
 from pfl_lightning.cli.console import show
+from pfl_lightning.errors import PflError
 from pfl_lightning.models.export import check_file, export
 from pfl_lightning.models.network import two_inputs
 from pfl_lightning.runs.run import Run
@@ -26,7 +27,10 @@ def export_command(args: list[str]) -> None:
     method = run.method()
     data_options = {} if options.root is None else {"root": options.root}
     module = run.client(options.client, options.model, **data_options)
-    export(module, two_inputs(method.built_for["input_shape"], method.network.takes), path)
+    try:
+        export(module, two_inputs(method.built_for["input_shape"], method.network.takes), path)
+    except OSError as error:
+        raise PflError(f"file: cannot write '{path}' ({error.strerror}); allowed: a place for a new file") from error
     show(f"Client {options.client} after round {method.accounting.clock.rounds}: {path}")
 
 

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from pfl_lightning.cli.console import debugging, say, say_once, silence_lightning
@@ -27,8 +28,9 @@ def run(command: Callable[[list[str]], Any], words: list[str]) -> None:
             a full disk, and 129, 130, 138 or 143 after a signal.
     """
     silence_lightning()
-    sys.path.insert(0, "")  # a method of the user's own lies in the working folder
     try:
+        # a method of the user's own lies in the working folder, which the parser leaves to read a settings file
+        sys.path.insert(0, str(Path.cwd()))
         command(words)
     except KeyboardInterrupt:
         raise SystemExit(128 + signal.SIGINT) from None

@@ -136,15 +136,16 @@ class Search:
             return self.make(min(trials, len(self.combinations) or trials), at_once, sweep)
 
     def recover(self) -> None:
-        """Put right what a search has left that was killed or found no room: a lock, half a line, open trials."""
+        """Put right what an interrupted search has left: a lock, half a line, and trials without an end."""
         self.journal.with_name(f"{self.journal.name}.lock").unlink(missing_ok=True)
         if self.journal.exists():
             whole_lines = self.journal.read_bytes().rfind(b"\n") + 1
             os.truncate(self.journal, whole_lines)
-        while self.trials(TrialState.WAITING):
-            self.study.ask()
-        for trial in self.trials(TrialState.RUNNING):
-            self.study.tell(trial.number, state=TrialState.FAIL)
+        ended = self.trials(TrialState.COMPLETE, TrialState.PRUNED)
+        if len(ended) < len(self.study.trials):  # Optuna cannot remove trials
+            self.journal.unlink()  # after a kill here the same trials are asked for again, whose runs are finished
+            del self.study
+            self.study.add_trials(ended)
 
     def make(self, trials: int, at_once: int, sweep: Sweep) -> bool:
         """Make the trials that are missing; see ``run``."""

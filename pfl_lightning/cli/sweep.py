@@ -28,7 +28,7 @@ def sweep_command(args: list[str]) -> None:
     except SettingsError as error:
         hint = "; options of pfl fit come after --, or in passed" if ": no such option" in str(error) else ""
         raise SettingsError(f"{error}{hint}") from error
-    passed = list(without_aliases([*options.passed, *args[split + 1 :]]))
+    passed = list(without_aliases([*as_list(options.passed), *args[split + 1 :]]))
     option = "search" if options.search else "vary"
     try:
         if options.search and options.vary:
@@ -36,7 +36,7 @@ def sweep_command(args: list[str]) -> None:
         methods = [config_file(method, "methods") for method in as_list(options.methods)]
         seeds = list(dict.fromkeys(map(int, as_list(options.seeds))))
         plan = Plan(methods, seeds, passed, expand_path(options.out, "out"))
-        varied = values_by_key(list(map(without_alias, as_list(options[option]))), option)
+        varied = values_by_key([without_alias(str(word)) for word in as_list(options[option])], option)
         plan.check(option, varied)
         searches = searches_of(plan, varied) if options.search else []
         runs = [] if options.search else plan.grid(varied)
@@ -78,11 +78,11 @@ def sweep_parser() -> SettingsParser:
     parser = SettingsParser(prog="pfl sweep")
     parser.add_argument("--config", action="config")
     parser.add_argument("--seeds", type=Seed, nargs="+", required=True)
-    parser.add_argument("--methods", nargs="+", required=True)
+    parser.add_argument("--methods", type=str, nargs="+", required=True)
     for repeatable in ("--vary", "--search", "--passed"):
         parser.add_argument(repeatable, action="append", default=[])
     parser.add_argument("--trials", type=PositiveInt, default=20)
-    parser.add_argument("--out", default="sweep")
+    parser.add_argument("--out", type=str, default="sweep")
     parser.add_argument("--jobs", type=PositiveInt, default=1)
-    parser.add_argument("--submit", nargs="+", default=[])
+    parser.add_argument("--submit", type=str, nargs="+", default=[])
     return parser

@@ -63,6 +63,7 @@ class Examples:
         index: Rows of ``samples`` that belong to each client, ``[clients, longest]``; padding points to any row.
         counts: Number of examples of each client, ``[clients]``; always on the CPU, since it controls loops.
         host_ids: Client ids, ``[clients]``, always on the CPU.
+        dtype: Type of the real numbers that ``gather`` and ``targets`` return. Default: as they come.
     """
 
     samples: Samples
@@ -70,6 +71,7 @@ class Examples:
     index: Tensor
     counts: Tensor
     host_ids: Tensor
+    dtype: torch.dtype | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -104,10 +106,10 @@ class Examples:
         counts = self.device_counts.new_zeros(len(self), classes)
         return counts.scatter_add_(1, self.targets(self.positions), self.present.to(counts))
 
-    def to(self, device: torch.device, **_: object) -> "Examples":
-        """The same examples on a device; ``counts`` and ``host_ids`` stay on the CPU."""
+    def to(self, device: torch.device, dtype: torch.dtype | None = None, **_: object) -> "Examples":
+        """The same examples on a device, with real numbers of a type; ``counts`` and ``host_ids`` stay on the CPU."""
         ids, index = (table.to(device, non_blocking=True) for table in (self.ids, self.index))
-        return replace(self, samples=self.samples.to(device), ids=ids, index=index)
+        return replace(self, samples=self.samples.to(device), ids=ids, index=index, dtype=dtype or self.dtype)
 
     def rows(self, start: int, stop: int) -> "Examples":
         """The examples of a slice of the clients, padded to the largest client of the slice."""
@@ -184,8 +186,11 @@ class Examples:
         """
         raw = self.samples.inputs[self.index[: len(positions)].gather(1, positions).flatten()]
         inputs = self.samples.transform(raw, None if bits is None else bits.flatten())
-        return torch.unflatten(inputs, 0, positions.shape)
+        return torch.unflatten(self._typed(inputs), 0, positions.shape)
 
     def targets(self, positions: Tensor) -> Tensor:
         """Targets of some examples of the first clients, ``[clients or fewer, batch, ...]``."""
-        return self.samples.targets[self.index[: len(positions)].gather(1, positions)]
+        return self._typed(self.samples.targets[self.index[: len(positions)].gather(1, positions)])
+
+    def _typed(self, values: Tensor) -> Tensor:
+        return values.to(self.dtype) if self.dtype and values.is_floating_point() else values

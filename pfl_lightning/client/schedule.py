@@ -69,6 +69,6 @@ class Schedule:
         if wrong := [(place, factor) for place, factor in enumerate(factors) if not 0 <= factor < math.inf]:
             place, factor = wrong[0]
             raise PflError(
-                f"model.local.lr_schedule: a factor of {factor:g} in round {place} is not possible; allowed: 0 on"
+                f"model.local.lr_schedule: the factor must be finite and at least 0, got {factor:g} in round {place}"
             )
         return factors

@@ -1,8 +1,10 @@
 """Reads checkpoints safely: runs no code from files, rejects damaged ones, says in one line what does not fit."""
 
 from argparse import ArgumentError
+from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from io import BytesIO
 from math import isfinite
 from os import PathLike
 from pathlib import Path
@@ -19,6 +21,7 @@ from pfl_lightning.tasks import Task
 Content = dict[str, Any]
 FORMAT = 2  # of the checkpoints that this version writes and reads
 FILE = "file"  # entry with the path that a checkpoint was read from; it is not in the file
+PLAIN = (bool, int, float, str, type(None))
 # what wrong entries raise
 WRONG = (ArgumentError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
@@ -52,6 +55,34 @@ def read_checkpoint(path: str | PathLike[str]) -> Content:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise PflError(f"ckpt_path: '{path}' is not possible; allowed: a checkpoint that this version has written")
     return {**content, FILE: str(path)}
+
+
+def check_readable(value: Any, key: str = "") -> None:
+    """Check that ``read_checkpoint`` will read a value, such as a checkpoint that is about to be saved.
+
+    Args:
+        value: The value.
+        key: Its key in the checkpoint.
+
+    Raises:
+        PflError: If it will not: it would run code of the class of something in it.
+    """
+    if type(value) in (dict, OrderedDict):
+        for name, inner in value.items():
+            check_readable(name, key)
+            check_readable(inner, f"{key}.{name}".lstrip("."))
+    elif type(value) in (list, tuple):
+        for place, inner in enumerate(value):
+            check_readable(inner, f"{key}.{place}")
+    elif not isinstance(value, Tensor) and type(value) not in PLAIN:
+        try:
+            torch.save(value, file := BytesIO())
+            file.seek(0)
+            torch.load(file, weights_only=True)
+        except Exception as error:  # whatever its class makes pickle raise
+            got = f"{type(value).__module__}.{type(value).__qualname__}"
+            allowed = "a plain number, a text, a tensor, or a list or mapping of them"
+            raise PflError(f"checkpoint: {key} must be {allowed}, got {got}") from error
 
 
 @contextmanager

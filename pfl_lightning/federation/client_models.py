@@ -96,17 +96,21 @@ def client_model(method: Any, client: int, model: str | None, data: FederatedDat
     check_built(method)
     if model not in (None, *method.eval_models):
         raise PflError(f"model: {model} is not possible; allowed: {', '.join(method.eval_models)}")
-    train = examples_of(client, data, method.num_clients, method.device)
+    train = examples_of(client, data, method.num_clients, method.device, method.engine.dtype)
     key: Key = () if data is None else (data.seed, "refit", method.accounting.clock.rounds)
     received = method.received(train.ids)
     for name in method.eval_models if model is None else (model,):
         with suppress(NeedsSamplesError):
             params = method.eval_model(name, train, received, key)
-            return module_of(method.eval_network(name, params), params)
+            network = method.eval_network(name, params)
+            module = module_of(network, params)
+            return method.adapter.merge(module) if method.adapter and network is method.network else module
     raise NeedsSamplesError(f"model: {model or name} is trained on the client's samples; allowed: with data")
 
 
-def examples_of(client: int, data: FederatedDataModule | None, num_clients: int, device: torch.device) -> Examples:
+def examples_of(
+    client: int, data: FederatedDataModule | None, num_clients: int, device: torch.device, dtype: torch.dtype
+) -> Examples:
     """The training examples of one client, or what stands in for them if there is no data set.
 
     Args:
@@ -114,6 +118,7 @@ def examples_of(client: int, data: FederatedDataModule | None, num_clients: int,
         data: The data set that the clients' samples are from.
         num_clients: Number of clients of the method.
         device: Where the method is.
+        dtype: Type of its numbers.
 
     Raises:
         PflError: If there is no such client, or the data set has other clients.
@@ -126,7 +131,7 @@ def examples_of(client: int, data: FederatedDataModule | None, num_clients: int,
     if data.eval_clients != num_clients or data.new_clients:
         raise PflError(f"data: {data.eval_clients} clients are not possible; allowed: the {num_clients} of the run")
     data.setup()
-    return data.tables["train"].examples(ids.cpu()).to(device)
+    return data.tables["train"].examples(ids.cpu()).to(device, dtype)
 
 
 def module_of(network: Network, params: Params) -> nn.Module:

@@ -67,7 +67,7 @@ class FedFomo(WholeModels):
     def server_update(self, mean: Tree, batch: Round) -> None:
         """Mix a model for every participant; the network becomes the mean of the clients' models."""
         ids = batch.examples.host_ids.sort().values
-        held_out = federated(self.trainer).tables["val"].examples(ids).to(self.device)
+        held_out = federated(self.trainer).tables["val"].examples(ids).to(self.device, self.engine.dtype)
         self.clients.mix(self.shares(held_out), self.parts["all"], into=START, ids=ids)
         super().server_update(mean, batch)
 

@@ -160,7 +160,7 @@ class LinearFedRep(FineTuned, Weighted, Aggregated, Uplinked, ServerOptimized):
         if self.accounting.clock.rounds > 0:
             return
         if self.init == "method_of_moments":
-            moment = second_moment(*self._regressions(examples.to(self.device)))
+            moment = second_moment(*self._regressions(examples.to(self.device, self.engine.dtype)))
             self._set_representation(torch.linalg.eigh(moment).eigenvectors[:, -rank:])
         else:
             generator = torch.Generator().manual_seed(seed_of(data.seed, "representation"))

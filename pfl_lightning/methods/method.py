@@ -667,7 +667,7 @@ class Method(pl.LightningModule):
         return ("finetuned", *(model for model in self.eval_models if model == "global"))
 
     def client(self, client: int, model: str | None = None, data: FederatedDataModule | None = None) -> nn.Module:
-        """One client's model as an ordinary module: a copy, in evaluation mode.
+        """One client's model as an ordinary module: a copy, in evaluation mode, with adapters merged into its layers.
 
         Args:
             client: The client's id.

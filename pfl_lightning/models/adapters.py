@@ -51,6 +51,11 @@ class LoRA:
         self.dropout = dropout
         self.freeze_a = freeze_a
 
+    @property
+    def scale(self) -> float:
+        """Factor of B A."""
+        return self.alpha / self.rank
+
     def add_to(self, network: Network, head: Head) -> None:
         """Add adapters to a network in place, and freeze all but them and the head.
 
@@ -58,9 +63,9 @@ class LoRA:
             PflError: If no layer is a target, or one of them is in the head.
         """
         head_names = network.cut(head)[1]
-        for path, module in [*network.named_modules()]:
-            if type(module) is nn.MultiheadAttention and Attention.can_replace(module):
-                network.set_submodule(path, Attention(module))
+        for module in [*network.modules()]:
+            if type(module) is nn.MultiheadAttention and Attention.fits(module):
+                Attention.take_over(module)
             if isinstance(module, nn.TransformerEncoder):
                 module.use_nested_tensor = False  # which only torch's fused layers take
         layers = self._target_layers(network, head_names)
@@ -70,11 +75,30 @@ class LoRA:
             if not any(name.startswith(f"{path}.") for name in head_names):
                 vars(module)[CONSTANTS] = [name for name, _ in module.named_buffers(recurse=False)]
         for layer in layers:
+            layer.weight = nn.Parameter(layer.weight.detach(), False)  # or to change it would change layers tied to it
             layer.lora_A = nn.Parameter(layer.weight.new_empty(self.rank, layer.in_features), not self.freeze_a)
             layer.lora_B = nn.Parameter(layer.weight.new_zeros(layer.out_features, self.rank))
             layer.lora_dropout = nn.Dropout(self.dropout)
             nn.init.kaiming_uniform_(layer.lora_A, a=5**0.5)  # as torch does for the weight of a linear layer
-            layer.register_forward_hook(partial(_add_adapter, self.alpha / self.rank), with_kwargs=True)
+            hook = partial(_add_adapter, self.scale)
+            layer.lora_hook = layer.register_forward_hook(hook, with_kwargs=True, prepend=True)  # as part of the layer
+        for attention in [each for each in network.modules() if isinstance(each, Attention)]:
+            attention.in_proj_weight = attention.in_proj.weight
+
+    @torch.no_grad()
+    def merge(self, module: nn.Module) -> nn.Module:
+        """Turn adapted layers into plain ones, in place, with the weight W + alpha / rank * B A.
+
+        Returns:
+            The module, with the tensors that it had before ``add_to``.
+        """
+        for layer in [layer for layer in module.modules() if hasattr(layer, "lora_hook")]:
+            layer.weight = nn.Parameter(layer.weight + self.scale * layer.lora_B @ layer.lora_A, False)
+            layer.lora_hook.remove()
+            del layer.lora_A, layer.lora_B, layer.lora_dropout, layer.lora_hook
+        for attention in [each for each in module.modules() if isinstance(each, Attention)]:
+            attention.hand_back()
+        return module
 
     def _target_layers(self, network: Network, head_names: frozenset[str]) -> list[nn.Linear]:
         """The layers to adapt, none of which is in the head."""
@@ -83,7 +107,9 @@ class LoRA:
             f"{path}.{name}".removeprefix("."): layer
             for path, parent in network.named_modules()
             for name, layer in parent.named_children()
-            if isinstance(layer, nn.Linear) and type(parent) is not nn.MultiheadAttention  # it does not call them
+            if isinstance(layer, nn.Linear)
+            and "weight" in dict(layer.named_parameters(recurse=False))  # torch may make it of other tensors
+            and type(parent) is not nn.MultiheadAttention  # it does not call them
         }
         names = {path: network.original_name(f"{path}.weight").removesuffix(".weight") for path in layers}
         matches = [path for path, name in names.items() if any(fnmatchcase(name, pattern) for pattern in patterns)]
@@ -94,25 +120,28 @@ class LoRA:
             allowed = ", ".join(names[path] for path in names if path not in in_head) or "none"
             match = wrong[0] if wrong else f"no linear layer of {network.kind}"
             raise PflError(f"{KEY}: {', '.join(patterns)} matches {match}; allowed: patterns of some of {allowed}")
-        return [layers[path] for path in matches]
+        return list(dict.fromkeys(layers[path] for path in matches))  # one layer may have several paths
 
 
 class Attention(nn.MultiheadAttention):
-    """torch's attention with both of its linear layers as modules, ``in_proj`` and ``out_proj``, which it calls.
+    """torch's attention with both of its linear layers as modules, ``in_proj`` and ``out_proj``, which it calls."""
 
-    Args:
-        layer: The attention, whose tensors it takes over.
-    """
+    @classmethod
+    def take_over(cls, layer: nn.MultiheadAttention) -> None:
+        """Turn torch's attention into this one, in place, wherever it is used."""
+        layer.__class__ = cls
+        layer.in_proj = nn.Linear(layer.embed_dim, 3 * layer.embed_dim, device="meta")
+        layer.in_proj.weight = layer.in_proj_weight
+        layer.in_proj.bias = layer.in_proj_bias
 
-    def __init__(self, layer: nn.MultiheadAttention) -> None:
-        nn.Module.__init__(self)
-        vars(self).update(vars(layer))
-        self.in_proj = nn.Linear(self.embed_dim, 3 * self.embed_dim, device="meta")
-        self.in_proj.weight = self.in_proj_weight
-        self.in_proj.bias = self.in_proj_bias
+    def hand_back(self) -> None:
+        """Turn it into torch's attention again, in place."""
+        self.in_proj_weight = self.in_proj.weight
+        del self.in_proj
+        self.__class__ = nn.MultiheadAttention
 
     @staticmethod
-    def can_replace(layer: nn.MultiheadAttention) -> bool:
+    def fits(layer: nn.MultiheadAttention) -> bool:
         """Whether torch's attention has these two layers, and nothing else."""
         return layer.in_proj_weight is not None and layer.bias_k is None and not layer.add_zero_attn
 

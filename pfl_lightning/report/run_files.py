@@ -228,7 +228,11 @@ def read_label(folder: Path) -> Label:
     """
     with _reading(folder / LABEL) as path:
         label = Label(**yaml.safe_load(path.read_text()))
-        return label._replace(score=ScoreKind(**label.score)) if isinstance(label.score, Mapping) else label
+        "".join([label.method, label.name, *label.suffixes.values()])  # as reports do, which fails for what is no text
+        if isinstance(label.score, Mapping):
+            label = label._replace(score=ScoreKind(**label.score))
+            f"{label.score.label} {1.0 * label.score.scale:.{label.score.digits}f}"
+        return label
 
 
 def read_table(file: Path, columns: Sequence[str]) -> "pd.DataFrame":

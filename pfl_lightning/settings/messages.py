@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from inspect import isabstract
+from itertools import pairwise
 from pathlib import Path
 
 from pfl_lightning import bounds
@@ -61,18 +62,22 @@ WITHIN = {"model": ["task.loss"]}  # options of a class in an option, which peop
 TRACEBACK_HINT = "(PFL_DEBUG=1 shows the traceback)"
 
 
-def explain(message: str, options: Iterable[str] = ()) -> str:
+def explain(message: str, options: Iterable[str] = (), words: Iterable[str] = ()) -> str:
     """Reword a message of the parser.
 
     Args:
         message: What the parser says, possibly a tree of many lines.
         options: The options that it knows, such as ``--trainer.max_steps``.
+        words: The command line.
 
     Returns:
         One line that names the key, the value and what is allowed.
     """
     if wrong := re.match(r"argument (\S+): expected", message):
-        return f"{wrong[1]}, or an option below it: a value is missing"
+        pairs = pairwise([*words, "--"])
+        bare = (word for word, following in pairs if "=" not in word and following.startswith("--"))
+        named = (word for word in bare if word.startswith(wrong[1]))
+        return f"{next(named, f'{wrong[1]}, or an option below it')}: a value is missing"
     if wrong := re.match(r"Unexpected config: (.*)", message):
         what = wrong[1] or "an empty file"
         return f"config: {what} is not possible; allowed: settings by their names, such as model: FedAvg"
@@ -169,7 +174,8 @@ def _wrong_class(key: str, value: str, allowed: list[str], reason: str) -> str:
     """What is wrong with an option that takes a class, and perhaps other values."""
     option = key.rpartition(".")[2]
     names = sorted(choices().get(option, _LOGGERS if option == "logger" else ()))
-    lists = [", ".join(names) or "the import path of a class", *allowed]
+    example = ", such as torch.optim.lr_scheduler.StepLR" * (option == "lr_schedule")
+    lists = [", ".join(names) or f"the import path of a class{example}", *allowed]
     if option == "network":
         lists.append(_NETWORKS)
     if not value:

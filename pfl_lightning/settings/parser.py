@@ -37,6 +37,7 @@ from pfl_lightning.settings.messages import blame, explain
 from pfl_lightning.settings.shipped_files import with_config_files
 
 MODE = "pfl"  # the name under which jsonargparse knows our loader
+TEXT, NULL = "tag:yaml.org,2002:str", "tag:yaml.org,2002:null"
 MAX_VALUES = 100_000  # in a text of settings
 UNSET_TEXT = "==UNSET=="  # as jsonargparse writes it
 yaml_loader = get_loader("yaml")
@@ -61,6 +62,8 @@ def strict_parsing() -> Iterator[None]:
 class SettingsParser(ArgumentParser):
     """Refuses null for an option that is never null, and functions in place of classes; errors are one line."""
 
+    words: Sequence[str] = ()  # of the command line
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(
             *args, **{"allow_abbrev": False, "usage": "pfl COMMAND [options]", "parser_mode": MODE, **kwargs}
@@ -72,7 +75,7 @@ class SettingsParser(ArgumentParser):
         Raises:
             SettingsError: If one is wrong, or was given to a class before another class was chosen that lacks it.
         """
-        words = list(with_config_files(_up_to_help(args)))
+        words = self.words = list(with_config_files(_up_to_help(args)))
         words = [re.sub("=None$", "=null", word) for word in words]  # as jsonargparse writes a null inside of an option
         try:
             settings = super().parse_args(list(_with_class_paths(words)), *others, **kwargs)
@@ -108,7 +111,7 @@ class SettingsParser(ArgumentParser):
             super().error(message, ex)
         if isinstance(ex, PflError):
             raise SettingsError(str(ex)) from ex
-        raise SettingsError(blame(ex) or explain(message, self.options())) from ex
+        raise SettingsError(blame(ex) or explain(message, self.options(), self.words)) from ex
 
     def options(self) -> list[str]:
         """Every option of this parser, such as ``--trainer.max_steps``."""
@@ -136,10 +139,17 @@ class SettingsParser(ArgumentParser):
         """
         super().validate(namespace, *others, **kwargs)
         for key, setting in namespace.items():
+            if ".dict_kwargs" in key:
+                raise TypeError(f'Parser key "{key}": dict_kwargs is not possible; allowed: init_args')
             for value in filter(_can_be_called, _flat(setting)):
                 may_call = self.may_call_objects if isinstance(value, type) else self.may_call
                 if value not in _flat(self.get_defaults().get(key)) and not may_call(value):
                     raise TypeError(f'Parser key "{key}": Import path {import_path(value)} is not a subclass')
+
+    def _check_value_key(self, action: Any, value: Any, *others: Any, **kwargs: Any) -> Any:
+        """Check a value of an option; what a file has in the place of a list is its only element."""
+        is_single = action.nargs == "+" and not isinstance(value, list) and value is not None and value is not Unset
+        return super()._check_value_key(action, [value] if is_single else value, *others, **kwargs)
 
     def add_class_arguments(self, kind: type, *args: Any, **kwargs: Any) -> list[str]:
         """Add the options of a class; a default that is a ``partial`` of a class is shown and stored as settings.
@@ -196,7 +206,8 @@ def load_settings(text: str) -> Any:
     """Read YAML as plain values.
 
     Raises:
-        YAMLError: If the text holds itself, or its aliases make it too long to ever be read, or a key is there twice.
+        YAMLError: If the text holds itself, or its aliases make it too long to ever be read, or a key is there twice,
+            or a class is named by what is no text.
     """
     nodes = [yaml.compose(text, NODE_LOADER)]
     count = 0
@@ -208,6 +219,10 @@ def load_settings(text: str) -> Any:
             if repeated := [key for key, times in keys.items() if times > 1]:
                 line = node.start_mark.line + 1
                 raise yaml.YAMLError(f"{repeated[0]} is there twice in what begins in line {line}")
+            for key, value in node.value:
+                if key.value == "class_path" and value.tag not in (TEXT, NULL):
+                    got = value.value if isinstance(value, yaml.ScalarNode) else f"a {value.id}"
+                    raise yaml.YAMLError(f"class_path must be the import path of a class, got {got}")
             nodes += [value for _, value in node.value]
         elif isinstance(node, yaml.SequenceNode):
             nodes += node.value

@@ -350,10 +350,13 @@ def test_a_trial_run_leaves_nothing_behind(capsys):
 
 
 @pytest.mark.slow
-def test_a_shell_finds_a_method_in_the_working_folder_and_gets_the_exit_code_and_the_line():
+@pytest.mark.parametrize("option", ["--model=mine.Mine", "--config=below/config.yaml"])
+def test_a_shell_finds_a_method_in_the_working_folder_and_gets_the_exit_code_and_the_line(option):
+    Path("below").mkdir()
+    Path("below/config.yaml").write_text("model: {class_path: mine.Mine}\n")
     Path("mine.py").write_text("from pfl_lightning.methods import FedRep\n\n\nclass Mine(FedRep):\n    pass\n")
     code = "import sys; sys.path.remove(''); from pfl_lightning.cli import main; main()"  # as the console script starts
-    command = [sys.executable, "-c", code, "fit", "--model", "mine.Mine", "--ckpt_path", "last"]
+    command = [sys.executable, "-c", code, "fit", option, "--ckpt_path", "last"]
     process = subprocess.run(command, capture_output=True, text=True)
     (line,) = process.stderr.splitlines()
     assert process.returncode == 1

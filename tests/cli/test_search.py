@@ -99,10 +99,14 @@ def planned(space=SPACE, seeds=(1, 2), passed=(), out="sweep"):
 
 
 def searched(trials, sweep=None, at_once=1, **options):
-    """Whether a search is complete, and its table without interrupted trials."""
+    """Whether a search is complete, and its table; a search that goes on leaves no interrupted trial there."""
     search = planned(**options)
     is_complete = search.run(trials, at_once, sweep or Pretended())
-    return is_complete, [row for row in read_table(search.folder / "trials.csv") if row["state"] != "FAIL"]
+    rows = read_table(search.folder / "trials.csv")
+    if is_complete:
+        assert [row["number"] for row in rows] == [str(number) for number in range(len(rows))]
+        assert {row["state"] for row in rows} <= {"COMPLETE", "PRUNED"}
+    return is_complete, [row for row in rows if row["state"] != "FAIL"]
 
 
 def tried(rows):

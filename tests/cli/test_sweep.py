@@ -381,6 +381,24 @@ def test_what_cannot_be_planned_is_refused_before_anything_starts(words, line, p
     assert not planned
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("methods: {a: 1}", "methods: {'a': 1} is not possible; allowed: a word (in sweep.yaml)"),
+        ("methods: 3", "methods: 3 is not possible; allowed: a word (in sweep.yaml)"),
+        ("out: [a]", "out: ['a'] is not possible; allowed: a word (in sweep.yaml)"),
+        ("vary: {a: 1}", "vary: {'a': 1} is not possible; allowed: a setting and its values: model.local.lr=0.1,0.03"),
+        ("search: [{a: 1}]", "search: {'a': 1} is not possible; allowed: a setting and its values: model.local.lr=0.1"),
+        ("passed: {a: 1}", "{'a': 1}: the option before it is missing"),
+    ],
+)
+def test_what_a_file_has_in_the_place_of_words_is_refused(text, line, planned, refused):
+    Path("sweep.yaml").write_text(f"{text}\n")
+    code, found = refused("sweep", "--methods=methods/fedavg", "--config=sweep.yaml", "--seeds=1")
+    assert code == 2
+    assert found.startswith(line)
+
+
 def test_jobs_need_a_library(monkeypatch, refused):
     monkeypatch.setitem(sys.modules, "submitit", None)
     _, line = refused("sweep", *FEDAVG, "--submit", "timeout_min=1")

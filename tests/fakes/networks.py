@@ -161,12 +161,12 @@ def without_statistics(input_shape, num_classes) -> nn.Module:
 
 
 class Tied(nn.Module):
-    """Two linear layers that are one."""
+    """Two linear layers with one weight, or ``apart`` with a copy of it each."""
 
-    def __init__(self, width):
+    def __init__(self, width, apart: bool = False):
         super().__init__()
         self.first, self.second = nn.Linear(width, width), nn.Linear(width, width)
-        self.second.weight = self.first.weight
+        self.second.weight = nn.Parameter(self.first.weight.detach().clone()) if apart else self.first.weight
 
     def forward(self, inputs):
         return self.second(torch.tanh(self.first(inputs)))

@@ -28,6 +28,28 @@ class Idle(Callback):
     def on_after_backward(self, trainer, pl_module):
         raise AssertionError
 """
+KEEPS = """
+from collections import UserDict
+from pathlib import Path
+
+import numpy as np
+from lightning.pytorch import Callback
+
+KEPT = {
+    "numpy.float64": np.float64(0.5),
+    "numpy.ndarray": np.zeros(2),
+    "pathlib.PosixPath": Path("here"),
+    "collections.UserDict": UserDict(),
+    "builtins.function": lambda: 0,
+}
+
+class Keeps(Callback):
+    def __init__(self, what: str):
+        self.what = what
+
+    def state_dict(self):
+        return {"seen": [{"best": KEPT[self.what]}]}
+"""
 
 
 def fit(words: str) -> None:
@@ -102,6 +124,20 @@ def test_the_seed_of_the_run_may_stand_at_the_data_too(capsys):
     Path("seed.yaml").write_text("seed_everything: 7\ndata: {class_path: Digits, init_args: {seed: 7}}\n")
     fit("--config=seed.yaml --trainer.fast_dev_run=true")
     assert "after round 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["numpy.float64", "numpy.ndarray", "pathlib.PosixPath", "collections.UserDict", "builtins.function"],
+)
+def test_what_no_checkpoint_gives_back_is_refused_before_the_first_round(kind, capsys):
+    Path("mine.py").write_text(KEEPS)
+    with pytest.raises(SystemExit):
+        fit(f"--trainer.callbacks+=mine.Keeps --trainer.callbacks.what={kind} {NO_BAR}")
+    allowed = "a plain number, a text, a tensor, or a list or mapping of them"
+    line = f"pfl: error: checkpoint: callbacks.Keeps.seen.0.best must be {allowed}, got {kind}\n"
+    assert capsys.readouterr().err == line
+    assert not list(Path().rglob("*.ckpt"))
 
 
 @pytest.mark.filterwarnings("default:.*is never called")

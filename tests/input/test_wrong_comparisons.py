@@ -1,7 +1,9 @@
 """What pfl compare says of run folders that pfl fit cannot have written."""
 
+import re
 import shutil
 from errno import ENOENT, ENOSPC
+from functools import partial
 from os import strerror
 from pathlib import Path
 
@@ -54,6 +56,16 @@ BINARY = bytes(range(256))
         ("config.yaml", lambda _: BINARY, "was not written by pfl fit"),
         ("config.yaml", lambda _: b"!!python/object/apply:os.system ['touch comparison']", "was not written by pfl"),
         ("label.yaml", lambda _: b"name: FedRep", "was not written by pfl fit"),
+        *(
+            ("label.yaml", partial(re.sub, rb"\b%b: .*" % key, b"%b: %b" % (key, value)), "was not written by pfl fit")
+            for key, value in [
+                (b"method", b"3"),
+                (b"global", b"[1]"),
+                (b"unit", b"3"),
+                (b"scale", b"x"),
+                (b"digits", b"x"),
+            ]
+        ),
         ("config.yaml", lambda text: text.replace(b"\ntrainer:", b"\ntrainers:"), "was not written by pfl fit"),
         ("metrics.csv", lambda _: b"", ""),
         ("metrics.csv", lambda _: BINARY, ""),

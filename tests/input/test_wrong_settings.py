@@ -30,6 +30,9 @@ F1 = "torchmetrics.classification.MulticlassF1Score"
         ("--seed_everything=null", 2, "seed_everything: null is not possible; allowed: "),
         ("--trainer.default_root_dir=null", 1, "trainer.default_root_dir must be a folder, got null"),
         ("--model.network.hidden=[8,null]", 2, "model.network.hidden: null is not possible; allowed: a whole number"),
+        ("--lr", 2, "--model.local.lr: a value is missing"),
+        ("--model=FedRep --lr --rounds=1", 2, "--model.local.lr: a value is missing"),
+        ("--model.dict_kwargs.a=1", 2, "model.dict_kwargs: dict_kwargs is not possible; allowed: init_args"),
         ("--trainer.callbacks+=OracleDoubling", 2, "trainer.callbacks.n0: a value is missing; see --trainer.callbacks"),
         # no such option, class or choice
         ("--model.local.lrr=0.1", 2, "model.local.lrr: "),
@@ -159,10 +162,23 @@ def test_a_wrong_setting_gets_one_clear_line(words, code, line, refused):
     assert given_code == code
 
 
+def test_a_line_is_no_longer_than_anybody_reads(refused):
+    _, line = refused("fit", f"--checkpoint.monitor={'x' * 2000}")
+    assert len(line) < 1000
+    assert line.startswith("checkpoint.monitor: xxx")
+    assert " ... " in line
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [
         ("model: null", "model: null is not possible; allowed: APFL"),
+        (
+            "model: {class_path: FedAvg, dict_kwargs: {a: 1}}",
+            "model.dict_kwargs: dict_kwargs is not possible; allowed: init_args",
+        ),
+        ("model: {class_path: 3}", "Problems parsing config: class_path must be the import path of a class, got 3"),
+        ("data: {class_path: [a]}", "Problems parsing config: class_path must be the import path of a class, got a "),
         ("checkpoint: null", "checkpoint: null is not possible; allowed: the options below this key"),
         ("modell: {class_path: FedAvg}", "modell: no such option; did you mean model?"),
         ("trainer:\n#  max_steps: 3", "trainer: null is not possible; allowed: the options below this key"),

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from fakes.methods import Models, distance, make_method, tensors
-from fakes.networks import Nested
+from fakes.networks import Nested, Tied
 from fakes.tasks import TASKS
 from torch import nn
 from torch.optim import SGD
@@ -364,6 +364,18 @@ def test_pure_bfloat16_is_near_full_precision(make, ragged_data, fit):
     assert losses["bf16-true"] == pytest.approx(losses["32-true"], rel=0.1)
 
 
+@pytest.mark.slow
+@every_method
+@pytest.mark.parametrize(("precision", "kind"), [("64-true", torch.float64), ("bf16-true", torch.bfloat16)])
+def test_data_that_do_not_cast_take_the_precision_of_the_run(make, precision, kind, ragged_data, fit):
+    method, data = make(network=NETWORKS["mlp"], batch_size=4), ragged_data()
+    fit(method, data, 2, precision=precision)
+    for model in method.eval_models:
+        module = method.client(4, model, data)
+        assert {parameter.dtype for parameter in module.parameters()} == {kind}
+        assert all(parameter.isfinite().all() for parameter in module.parameters())
+
+
 class Ordered(frozenset):
     """Names in a fixed order. A set of strings has another one in every process."""
 
@@ -429,6 +441,25 @@ def test_layers_that_are_called_as_what_a_method_keeps_train_alike_or_are_refuse
             refused = word in PREFIXES.union(reference.uploads)
             with pytest.raises(PflError, match=f"a layer of the name {word} ") if refused else nullcontext():
                 assert distance(expected, trained(*names)) < 1e-6, names
+
+
+@pytest.mark.slow
+@every_method
+def test_a_layer_that_shares_the_weight_of_an_adapted_one_stays_as_it_is(make, ragged_data, fit):
+    torch.set_default_dtype(torch.float64)
+
+    def trained(apart, targets):
+        def network(input_shape, num_classes):
+            return nn.Sequential(nn.Flatten(), nn.Linear(256, 6), Tied(6, apart), nn.Linear(6, num_classes))
+
+        method = make(network=network, head=1, batch_size=4, adapter=LoRA(2, targets=targets))
+        fit(method, ragged_data(), 2, bare=True)
+        return tensors(method)
+
+    for targets in ("*.first", ["*.first", "*.second"]):
+        tied, apart = (trained(each, targets) for each in (False, True))
+        assert tied.keys() == apart.keys()
+        assert distance(tied, apart) < 1e-12
 
 
 @pytest.mark.slow

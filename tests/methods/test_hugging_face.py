@@ -82,3 +82,24 @@ def test_blocks_before_the_first_that_trains_are_computed_once_a_phase(
     assert distance(found, expected) < 1e-10 * distance(start, expected)
     assert calls == 1
     assert every > 3
+
+
+@pytest.mark.parametrize(("name", "data"), [("vit", "ragged_data"), ("bert", None)])
+def test_what_a_client_s_model_saves_predicts_in_the_library_as_it_does(
+    name, data, hugging_face, request, fit, tmp_path
+):
+    import transformers
+
+    data = request.getfixturevalue(data)() if data else texts()
+    network = partial(HuggingFaceModel, name=str(hugging_face / name))
+    method = make_method(FedAvg, network=network, adapter=LoRA(2), optimizer="AdamW", lr=0.1)
+    fit(method, data, 1, bare=True)
+    module = method.client(2)
+    module.save_pretrained(tmp_path / "saved")
+    again = getattr(transformers, type(module).__name__).from_pretrained(tmp_path / "saved", dtype=torch.float64)
+    ((inputs, _),) = data.client_dataloader(2, "test", batch_size=99)
+    assert again.state_dict().keys() == module.state_dict().keys()
+    read = partial(HuggingFaceModel, data.input_shape, 3)
+    with torch.no_grad():
+        torch.testing.assert_close(read(str(tmp_path / "saved")).eval()(inputs), module(inputs))
+        assert (read(str(hugging_face / name)).eval()(inputs) - module(inputs)).abs().max() > 1e-3

@@ -2,7 +2,7 @@ from functools import partial
 
 import pytest
 import torch
-from fakes.networks import Plain
+from fakes.networks import Plain, Tied, hooked, normalised_weights
 from torch import nn
 
 from pfl_lightning.errors import PflError
@@ -141,6 +141,46 @@ def test_an_encoder_that_makes_nested_tensors_is_adapted(targets):
         torch.testing.assert_close(network.eval()(inputs), plain.eval()(inputs))
 
 
+class Twice(nn.Module):
+    """Uses one attention in two places, one layer in two, and one weight in two layers."""
+
+    def __init__(self):
+        super().__init__()
+        attention, layer = nn.MultiheadAttention(16, 2, batch_first=True), nn.Linear(16, 16)
+        self.blocks = nn.ModuleList(nn.ModuleDict({"attention": attention, "fc": layer}) for _ in range(2))
+        self.tied, self.head = Tied(16), nn.Linear(16, 3)
+
+    def forward(self, inputs):
+        rows = inputs[:, 0]
+        for block in self.blocks:
+            rows = block["fc"](block["attention"](rows, rows, rows, need_weights=False)[0])
+        return self.head(self.tied(rows).mean(1))
+
+
+@pytest.mark.parametrize(
+    ("make", "targets"),
+    [
+        (Plain, "fc1"),
+        (hooked, "1"),
+        (Encoder, None),
+        (Twice, ["*.attention.*", "*.fc", "tied.first"]),
+        (Twice, ["*.in_proj", "tied.*"]),
+    ],
+)
+def test_merged_adapters_leave_the_module_that_was_there_with_the_same_outputs(make, targets, float64):
+    adapter, inputs = LoRA(2, targets=targets), torch.randn(4, 1, 16, 16)
+    network, plain = adapted(adapter, make).eval(), adapted(make=make).module_with({}).eval()
+    for layer in [layer for layer in network.modules() if hasattr(layer, "lora_B")]:
+        torch.nn.init.normal_(layer.lora_B)
+    merged = adapter.merge(network.module_with({})).eval()
+    assert [type(each) for each in merged.modules()] == [type(each) for each in plain.modules()]
+    assert (network(inputs) - plain(inputs)).abs().max() > 1e-3
+    torch.testing.assert_close(merged(inputs), network(inputs))
+    if make is not Twice:  # what was tied to an adapted weight is so no more
+        plain.load_state_dict(merged.state_dict())
+        torch.testing.assert_close(plain(inputs), network(inputs))
+
+
 class Attending(nn.Module):
     """Ends with an attention."""
 
@@ -173,6 +213,7 @@ IN_HEAD = " of the head, which trains without adapters; allowed: patterns of som
         ),
         ("fc*", partial(MLP, hidden=(4,)), 1, f"fc* matches fc2{IN_HEAD}fc1"),
         ("fc1", partial(MLP, hidden=()), 1, f"fc1 matches fc1{IN_HEAD}none"),
+        ("3", normalised_weights, ["1"], "3 matches no linear layer of Sequential; allowed: patterns of some of none"),
         ("*.in_proj", Attending, ["attention"], f"*.in_proj matches attention.in_proj{IN_HEAD}fc"),
     ],
 )
