@@ -40,7 +40,8 @@ class Wrapped(Network):
         self._paths = {path.replace(".", "_") or type(module).__name__: path for path in paths}
         super().__init__(dict(zip(self._paths, layers, strict=True)))
         self._trainable_layers = _layers_run(original, inputs, trains)
-        *_, last = ["", *_layers_run(original, inputs, _has_any)]
+        with_parameters: list[str] = _layers_run(original, inputs, _has_any)
+        last = with_parameters[-1] if with_parameters else ""
         self.frozen_output = "" if trains(original.get_submodule(last).parameters()) else last
         self._skeleton = (module,)  # in a tuple, so that it is no submodule; its layers are those of the network
         self.takes = takes

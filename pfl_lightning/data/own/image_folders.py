@@ -3,7 +3,7 @@ from collections.abc import Collection, Sequence
 from io import BytesIO
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import rich.progress
@@ -26,7 +26,7 @@ COLOR = ("P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 LAYOUTS = "class/picture, client/class/picture, and both below train and test"
 
 Pixels = NDArray[np.uint8]
-Size = PositiveInt | tuple[PositiveInt, PositiveInt]
+Size: TypeAlias = PositiveInt | tuple[PositiveInt, PositiveInt]
 
 
 class ImageFolders(OwnData):

@@ -59,7 +59,7 @@ class Table(OwnData):
         if labels := {*self.targets, client} & {*(features or ())}:
             raise PflError(f"data.features must be other columns than target and client, got {labels.pop()}")
         is_path = isinstance(file, str | Path)
-        self.frame = None if is_path else file
+        self.frame: Any = None if is_path else file
         self.file = str(expand_home(file, "data.file")) if is_path else type(file).__name__
         self.target = target
         self.client = client
