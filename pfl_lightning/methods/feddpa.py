@@ -55,6 +55,7 @@ class FedDPA(Averaging):
         self.share = share
         self.personal_epochs = personal_epochs
         self.adapter = self.adapter or LoRA()
+        self.strength = self.adapter.scale
 
     @property
     def layers(self) -> list[str]:
@@ -81,7 +82,7 @@ class FedDPA(Averaging):
     def base(self, received: Tree) -> Tree:
         """W + (1 - share) G, of the adapters among the received tensors."""
         w = {**self.network.state_dict(), **received}
-        scale = (1 - self.share) * self.adapter.scale
+        scale = (1 - self.share) * self.strength
         layers = [path for path in self.layers if f"{path}.lora_B" in received]
         return {f"{n}.weight": w[f"{n}.weight"] + scale * w[f"{n}.lora_B"] @ w[f"{n}.lora_A"] for n in layers}
 

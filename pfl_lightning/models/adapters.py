@@ -54,7 +54,7 @@ class LoRA:
     @property
     def scale(self) -> float:
         """Factor of B A."""
-        return self.alpha / self.rank
+        return float(self.alpha / self.rank)
 
     def add_to(self, network: Network, head: Head) -> None:
         """Add adapters to a network in place, and freeze all but them and the head.
@@ -68,7 +68,7 @@ class LoRA:
                 Attention.take_over(module)
             if isinstance(module, nn.TransformerEncoder):
                 module.use_nested_tensor = False  # which only torch's fused layers take
-        layers = self._target_layers(network, head_names)
+        layers: list[Any] = [*self._target_layers(network, head_names)]
         for name, parameter in network.named_parameters():
             parameter.requires_grad_(parameter.requires_grad and name in head_names)
         for path, module in network.named_modules():
@@ -92,7 +92,8 @@ class LoRA:
         Returns:
             The module, with the tensors that it had before ``add_to``.
         """
-        for layer in [layer for layer in module.modules() if hasattr(layer, "lora_hook")]:
+        adapted: list[Any] = [layer for layer in module.modules() if hasattr(layer, "lora_hook")]
+        for layer in adapted:
             layer.weight = nn.Parameter(layer.weight + self.scale * layer.lora_B @ layer.lora_A, False)
             layer.lora_hook.remove()
             del layer.lora_A, layer.lora_B, layer.lora_dropout, layer.lora_hook
@@ -126,8 +127,10 @@ class LoRA:
 class Attention(nn.MultiheadAttention):
     """torch's attention with both of its linear layers as modules, ``in_proj`` and ``out_proj``, which it calls."""
 
+    in_proj: Any  # a linear layer
+
     @classmethod
-    def take_over(cls, layer: nn.MultiheadAttention) -> None:
+    def take_over(cls, layer: Any) -> None:
         """Turn torch's attention into this one, in place, wherever it is used."""
         layer.__class__ = cls
         layer.in_proj = nn.Linear(layer.embed_dim, 3 * layer.embed_dim, device="meta")
@@ -138,7 +141,7 @@ class Attention(nn.MultiheadAttention):
         """Turn it into torch's attention again, in place."""
         self.in_proj_weight = self.in_proj.weight
         del self.in_proj
-        self.__class__ = nn.MultiheadAttention
+        self.__class__ = nn.MultiheadAttention  # type: ignore[assignment]
 
     @staticmethod
     def fits(layer: nn.MultiheadAttention) -> bool:

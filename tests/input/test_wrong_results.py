@@ -72,7 +72,7 @@ def test_what_cannot_be_evaluated(words, line, refused):
         ([RUN, "m.pt", "--client=0", "--model=best"], "model: best is not possible; allowed: global, finetuned"),
         ([RUN, "m.pth", "--client=0"], "file: 'm.pth' is not possible; allowed endings: .pt, .pt2"),
         ([RUN, "file.pt", "--client=0"], "file: 'file.pt' exists; allowed: a new file"),
-        ([RUN, "file.pt/m.pt", "--client=0"], "file: cannot write 'file.pt/m.pt' (Not a directory); allowed: a "),
+        ([RUN, "file.pt/m.pt", "--client=0"], "file: cannot write 'file.pt/m.pt' (File exists); allowed: a "),
     ],
 )
 def test_what_cannot_be_exported(words, line, refused):
