@@ -131,7 +131,7 @@ class ClientLoop(Averaging, ABC):
             torch.manual_seed(seed)
             loss = self.client_update(model, loader)
         try:
-            return None if loss is None else float(loss)
+            return None if loss is None else float(torch.as_tensor(loss).detach())
         except (TypeError, ValueError, RuntimeError):
             name = type(self).__name__
             raise PflError(f"{name}.client_update must return a loss or nothing, got {type(loss).__name__}") from None

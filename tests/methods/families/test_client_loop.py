@@ -110,6 +110,7 @@ def test_random_numbers_are_those_of_a_client_and_a_round_and_leave_no_trace(tra
     assert len({*first.values(), *second.values()}) == 2 * 6
 
 
+@pytest.mark.filterwarnings("error:Converting a tensor")
 def test_the_loader_has_each_sample_once_an_epoch_in_a_new_order(trained):
     seen = {}
 
@@ -118,7 +119,7 @@ def test_the_loader_has_each_sample_once_an_epoch_in_a_new_order(trained):
             epochs = [[inputs.flatten(1)[:, 0] for inputs, _ in loader] for _ in range(2)]
             assert [len(batches) for batches in epochs] == [len(loader)] * 2
             seen[loader.client] = [torch.cat(batches) for batches in epochs]
-            return torch.tensor(0.0)
+            return torch.tensor(0.0, requires_grad=True)
 
     trained(Reader, rounds=1)
     assert sorted(len(first) for first, _ in seen.values())[0] == 1, "a client has one sample alone"
