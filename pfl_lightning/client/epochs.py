@@ -1,6 +1,6 @@
 """The samples that clients visit in each epoch of a phase, and their order."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -140,12 +140,8 @@ class Epochs:
 
     def _orders(self, key: Key) -> Iterator[Tensor]:
         """For each epoch, the positions of the samples in visiting order, ``[clients, visited]``."""
-        ids = self.examples.ids
-        counts = self.examples.device_counts
         keys = [(*key, "order", epoch) for epoch in range(self.phase.epochs)]
-        if self.phase.visited(FEW + 1) <= FEW:
-            return iter(samples(keys, ids, counts, self.visited))
-        return (permutations(epoch_key, ids, counts, self.examples.longest, self.visited) for epoch_key in keys)
+        return visiting_orders(self.examples, self.phase, keys)
 
     def _epoch(self, order: Tensor, key: Key, kept: Frozen | None) -> Epoch:
         """The samples of an epoch in this order.
@@ -158,8 +154,7 @@ class Epochs:
         examples = self.examples
         counts = examples.device_counts
         if kept is None:
-            augmented = examples.samples.transform.random
-            bits = random_bits(key, examples.ids, examples.longest).gather(1, order) if augmented else None
+            bits = augmentation_bits(examples, order, key)
         inputs, features = kept or self.frozen(examples.gather(order, bits))
         targets = examples.targets(order)
         visited = counts.clamp(max=self.visited)
@@ -176,6 +171,23 @@ class Epochs:
         kept_order = order if kept else None
         extras = {**features, **rows}
         return Epoch(inputs, kept_order, targets, visited, total, present, amounts, weights, extras)
+
+
+def visiting_orders(examples: Examples, phase: Phase, keys: Sequence[Key]) -> Iterator[Tensor]:
+    """The positions of the samples in visiting order in an epoch of each of some keys, ``[clients, visited]``."""
+    ids = examples.ids
+    counts = examples.device_counts
+    visited = phase.visited(examples.longest)
+    if phase.visited(FEW + 1) <= FEW:
+        return iter(samples(keys, ids, counts, visited))
+    return (permutations(key, ids, counts, examples.longest, visited) for key in keys)
+
+
+def augmentation_bits(examples: Examples, order: Tensor, key: Key) -> Tensor | None:
+    """Random integers that augment the samples of an epoch in this order, ``[clients, visited]``; None if none do."""
+    if not examples.samples.transform.random:
+        return None
+    return random_bits(key, examples.ids, examples.longest).gather(1, order)
 
 
 def in_order(rows: Tensor, order: Tensor | None) -> Tensor:

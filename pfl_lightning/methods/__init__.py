@@ -12,6 +12,7 @@ from pfl_lightning.methods.deprl import DePRL
 from pfl_lightning.methods.dispfl import DisPFL
 from pfl_lightning.methods.ditto import Ditto
 from pfl_lightning.methods.dpsgd import DPSGD
+from pfl_lightning.methods.families.client_loop import ClientLoop
 from pfl_lightning.methods.fedala import FedALA
 from pfl_lightning.methods.fedamp import FedAMP
 from pfl_lightning.methods.fedas import FedAS
@@ -59,6 +60,7 @@ __all__ = [
     "MOON",
     "QFFL",
     "SCAFFOLD",
+    "ClientLoop",
     "DamagedError",
     "DePRL",
     "DeltaFL",

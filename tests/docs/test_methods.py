@@ -11,10 +11,11 @@ from pfl_lightning import methods
 ROOT = Path(__file__).parents[2]
 PAGES = {path.stem: path.read_text() for path in (ROOT / "docs" / "methods").glob("*.md")}
 OVERVIEW = PAGES.pop("index")
+BASES = {methods.ClientLoop, methods.Method}  # of methods of one's own
 CLASSES = [
     kind
     for kind in (getattr(methods, name) for name in methods.__all__)
-    if inspect.isclass(kind) and issubclass(kind, methods.Method) and kind is not methods.Method
+    if inspect.isclass(kind) and issubclass(kind, methods.Method) and kind not in BASES
 ]
 FILES = sorted(path.stem for path in (ROOT / "configs" / "methods").glob("*.yaml"))
 ROW = re.compile(r"^\|[^|]+\|([^|]+)\|([^|]+)\|([^|]+)\| (arXiv:[\d.]+) \|$", re.MULTILINE)

@@ -10,13 +10,37 @@ import torch
 from torch import nn
 
 from pfl_lightning.client import LocalTraining
-from pfl_lightning.methods import FedAvg
+from pfl_lightning.methods import ClientLoop, FedAvg
 from pfl_lightning.models import MLP, Network
 from pfl_lightning.tree import Params
 
 TINY = partial(MLP, hidden=(4,))
 small = partial(FedAvg, network=TINY)
 LOCAL = {field.name for field in fields(LocalTraining)}
+
+
+class PlainSGD(ClientLoop):
+    """FedAvg's local training as everyone writes it."""
+
+    def client_update(self, model, loader):
+        decay = [(parameter, self.local_sgd.decay_of(parameter.ndim)) for parameter in model.parameters()]
+        groups = [{"params": [parameter], "weight_decay": weight_decay} for parameter, weight_decay in decay]
+        optimizer = torch.optim.SGD(groups, lr=self.rate(self.local.lr))
+        for _ in range(self.local.epochs):
+            losses = []
+            for inputs, targets in loader:
+                loss = self.sample_losses(model(inputs), targets).mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                losses += [loss.item()] * len(inputs)
+        return sum(losses) / len(losses)
+
+
+class PersonalSGD(PlainSGD):
+    """The same with heads that clients keep."""
+
+    keeps = "head"
 
 
 def make_method(make, **options: Any):

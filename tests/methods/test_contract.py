@@ -14,7 +14,7 @@ import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
-from fakes.methods import Models, distance, make_method, tensors
+from fakes.methods import Models, PersonalSGD, distance, make_method, tensors
 from fakes.networks import Nested, Tied
 from fakes.tasks import TASKS
 from torch import nn
@@ -44,6 +44,7 @@ METHODS = {
     "APFL": partial(methods.APFL, epochs=2, lr=0.05),  # its weights move from the second step on
     "APPLE": partial(methods.APPLE, lr=0.5, relation_lr=0.05),
     "CFL": partial(methods.CFL, split_below=9.0, split_above=0.0),  # whenever it can
+    "ClientLoop": PersonalSGD,
     "DeltaFL": partial(methods.DeltaFL, conformity=0.6),
     "DeltaFL over secure sums": lambda **kwargs: make_method(
         methods.DeltaFL, quantile="sums", aggregator=SecureAggregator(), **kwargs
@@ -132,7 +133,20 @@ WRITTEN_BY_THE_SERVER = ("cloud.",)  # prefixes of the rows that a round changes
 # from the second round on
 MAY_STAY = ("mask.", "weight.", "embedding", "fc3.class_shares")
 NEED_A_BODY = (
-    *("DePRL", "FedAS", "FedBABU", "FedCP", "FedDBE", "FedDPA", "FedPAC", "FedPer", "FedProto", "FedRep", "GPFL"),
+    *(
+        "ClientLoop",
+        "DePRL",
+        "FedAS",
+        "FedBABU",
+        "FedCP",
+        "FedDBE",
+        "FedDPA",
+        "FedPAC",
+        "FedPer",
+        "FedProto",
+        "FedRep",
+        "GPFL",
+    ),
     *("KNNPer", "LGFedAvg", "MOON"),
 )
 WITHOUT_SUMS = (

@@ -10,8 +10,9 @@ import torch
 from fakes.forked import pfl
 from peers.environments import PeerError
 from peers.tracks import TRACKS, niid_bench, pfl_research, pfllib, track
+from plain_methods import samples_of
 
-from pfl_lightning.data import Digits
+from pfl_lightning.data import Arrays, Digits
 from pfl_lightning.runs.run_settings import settings_of
 
 INTERPRETER = Path(sys.executable)
@@ -44,6 +45,33 @@ def test_pfllibs_command_reads_our_clients_and_its_seconds_and_accuracy_are_read
     (tmp_path / "system" / "main.py").write_text("print('no actor fits')")
     with pytest.raises(PeerError, match="no numbers; its last line: no actor fits"):
         of_pfllib.run_library(INTERPRETER, tmp_path / "system", 1)
+
+
+def samples_held(data, client):
+    """A client's training and test samples in any order, as text of their inputs and targets."""
+    tables = (data.tables[split].examples(torch.tensor([client])) for split in ("train", "test"))
+    return [
+        sorted(
+            str((*inputs.flatten().tolist(), *targets.tolist()))
+            for inputs, targets in zip(*(part.split(1) for part in samples_of(table)), strict=True)
+        )
+        for table in tables
+    ]
+
+
+def test_the_function_of_the_docs_turns_pfllibs_clients_into_ours(tmp_path):
+    page = (Path(__file__).parents[2] / "docs/guides/pfllib.md").read_text(encoding="utf-8")
+    names = {}
+    exec(page.partition("# from_pfllib.py")[2].partition("```")[0], names)
+    theirs = Digits(num_clients=12, max_samples=20)
+    theirs.setup()
+    pfllib.write_clients(theirs, tmp_path)
+    names["convert"](tmp_path, tmp_path / "digits.npz")
+    ours = Arrays(tmp_path / "digits.npz", standardize=False, val_fraction=0.0)
+    ours.setup()
+    assert sorted(map(int, ours.client_names)) == [*range(12)]
+    for client, name in enumerate(ours.client_names):
+        assert samples_held(ours, client) == samples_held(theirs, int(name))
 
 
 def test_seconds_of_pfllib_are_read_whole():
