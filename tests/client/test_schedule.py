@@ -95,8 +95,12 @@ def test_a_rate_is_logged_if_it_is_not_constant(train):
     [
         ({"make": partial(ReduceLROnPlateau)}, 1, "ReduceLROnPlateau needs a metric; allowed: one that counts rounds"),
         ({"make": partial(OneCycleLR, max_lr=1, total_steps=3)}, 5, "not possible in round 4: Tried to step 4 times"),
-        ({"make": partial(LambdaLR, lr_lambda=lambda done: 1 - done)}, 3, "must be finite and at least 0, got -1 in round 2"),
-        ({"make": partial(StepLR, step_size=1, gamma=float("nan"))}, 2, "must be finite and at least 0, got nan in round 1"),
+        (
+            {"make": partial(LambdaLR, lr_lambda=lambda done: 1 - done)},
+            3,
+            "be finite and at least 0, got -1 in round 2",
+        ),
+        ({"make": partial(StepLR, step_size=1, gamma=float("nan"))}, 2, "finite and at least 0, got nan in round 1"),
         ({"make": partial(CosineAnnealingLR, T_max=0)}, 2, "not possible in round 1: "),
         ({"make": partial(LinearLR), "decay": 0.5}, 1, "0.5 is not possible with model.local.lr_schedule; allowed: 1"),
     ],
