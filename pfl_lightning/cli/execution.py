@@ -250,7 +250,7 @@ def executor_of(words: Sequence[str], folder: Path) -> Any:
     try:
         from submitit import AutoExecutor
     except ImportError as error:
-        raise PflError(f'submit: needs pip install "pfl_lightning[cluster]" ({error})') from error
+        raise PflError(f'submit: needs uv pip install "pfl_lightning[cluster]" ({error})') from error
     parameters = {}
     for word in words:
         key, _, text = word.partition("=")

@@ -91,7 +91,7 @@ def searches_of(plan: Plan, varied: Mapping[str, Sequence[str]]) -> list[Any]:
     try:
         from pfl_lightning.cli.search import Search, space_of
     except ImportError as error:
-        raise PflError(f'search: needs pip install "pfl_lightning[search]" ({error})') from error
+        raise PflError(f'search: needs uv pip install "pfl_lightning[search]" ({error})') from error
     space = space_of(varied)
     return [Search(plan, method, space) for method in plan.methods]
 

@@ -301,5 +301,5 @@ def check_aggregator(
     try:
         import dp_accounting  # noqa: F401
     except ImportError as error:
-        needs = 'pip install "pfl_lightning[privacy]"'
+        needs = 'uv pip install "pfl_lightning[privacy]"'
         raise PflError(f"model.aggregator: DPAggregator needs {needs} ({error})") from error

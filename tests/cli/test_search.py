@@ -349,7 +349,7 @@ def test_a_missing_library_gets_a_line(monkeypatch, refused):
     monkeypatch.delitem(sys.modules, "pfl_lightning.cli.search")
     monkeypatch.setitem(sys.modules, "optuna", None)
     _, line = refused("sweep", "--methods=fedavg.yaml", "--seeds=1", "--search=model.local.lr=1,2")
-    assert line.startswith('search: needs pip install "pfl_lightning[search]"')
+    assert line.startswith('search: needs uv pip install "pfl_lightning[search]"')
 
 
 def test_the_score_is_that_of_the_best_checkpoint():

@@ -405,7 +405,7 @@ def test_what_cannot_be_planned_is_refused_before_anything_starts(words, line, p
 def test_jobs_need_a_library(monkeypatch, refused):
     monkeypatch.setitem(sys.modules, "submitit", None)
     _, line = refused("sweep", *FEDAVG, "--submit", "timeout_min=1")
-    assert line.startswith('submit: needs pip install "pfl_lightning[cluster]"')
+    assert line.startswith('submit: needs uv pip install "pfl_lightning[cluster]"')
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ class OwnData(FederatedDataModule):
             all samples but those of the data's own test part; features that are 0 or 1 stay as they are. Otherwise
             pixels are scaled to [0, 1], and other numbers are left as they are.
         tokenizer: For inputs that are texts: folder of a tokenizer of ``transformers``, such as that of a
-            ``HuggingFaceModel``, or its name on huggingface.co. Needs ``pip install "pfl_lightning[huggingface]"``.
+            ``HuggingFaceModel``, or its name on huggingface.co. Needs ``uv pip install "pfl_lightning[huggingface]"``.
         max_length: Tokens of each text: longer ones are cut, shorter ones padded.
         kwargs: See ``FederatedDataModule``.
 
