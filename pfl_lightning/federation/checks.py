@@ -136,7 +136,7 @@ def _has_one_output(network: Network, data: FederatedDataModule) -> bool:
 def check_needs(method: str, needs: Collection[Need], task: Task, engine: Engine) -> None:
     """Refuse other data than classes for a method that needs them, and a network that cannot give its features."""
     if "classes" in needs and not isinstance(task, Classification):
-        raise PflError(f"model: {method} is not possible for {task.goal}; allowed: data with classes")
+        raise PflError(f"model: {method} supports classification only, got {task.goal}")
     if "features" in needs:
         engine.body_layers()
 
