@@ -16,6 +16,7 @@ OTHERS = $(addprefix cli/test_, data.py fit.py loggers.py own_networks.py search
 
 quickstart: install  ## set up and run the main job
 	$(BIN)/pfl fit --config configs/quickstart.yaml
+	@echo "Next, so that pfl is a command: source .venv/bin/activate"
 
 check: .venv/$(EXTRA)  ## after each edit: the rooms below the methods, and the contract of two methods
 	$(PYTEST) -m "not slow" -k "not test_real and (not test_contract or FedRep or DPSGD)" \

@@ -26,7 +26,8 @@ class RoundProgressBar(ProgressBar):
     """Shows the rounds done, with an estimate of the time left, and below it how far a long round or evaluation is.
 
     On a terminal it is drawn on stderr by rich's thread, which reads the method's ``progress`` twice a second: training
-    never waits for it. Elsewhere, as in the log of a job, one line every five minutes says where the run is.
+    never waits for it. In a notebook it is below the cell. Elsewhere, as in the log of a job, one line every five
+    minutes says where the run is.
     """
 
     _status: "Status"
@@ -72,7 +73,10 @@ class RoundProgressBar(ProgressBar):
         self._status = Status(method, rounds)
         if self._enabled:
             console = Console(stderr=True)
-            self._display = bars(self._status, console) if console.is_terminal else Lines(self._status)
+            if console.is_jupyter:
+                self._display = CellBar(self._status)
+            else:
+                self._display = bars(self._status, console) if console.is_terminal else Lines(self._status)
             self._display.start()
 
 
@@ -178,6 +182,47 @@ class Lines(Thread):
         """End the thread."""
         self.ended.set()
         self.join()
+
+
+class CellBar(Lines):
+    """Shows where a run is below the cell of a notebook that started it.
+
+    Args:
+        status: Where the run is.
+    """
+
+    def start(self) -> None:
+        """Show the bar, and start the thread that updates it."""
+        from IPython.display import display
+
+        self.handle = display(self.content, raw=True, display_id=True)
+        super().start()
+
+    @property
+    def content(self) -> dict[str, str]:
+        """The bar and the line next to it, as a notebook's page and as text."""
+        line = str(self.status)
+        bar = (
+            f'<progress max="{self.status.rounds}" value="{self.status.done}"></progress> '
+            if self.status.rounds
+            else ""
+        )
+        return {"text/html": f"{bar}{line}", "text/plain": line}
+
+    def run(self) -> None:
+        """Update the bar until ``stop``."""
+        while not self.ended.wait(1 / REFRESHES):
+            self.handle.update(self.content, raw=True)
+
+    def stop(self) -> None:
+        """End the thread, and show how far the run came."""
+        super().stop()
+        self.handle.update(self.content, raw=True)
+
+
+def in_notebook() -> bool:
+    """Whether this process runs the cells of a notebook."""
+    return Console().is_jupyter
 
 
 def words_within(width: int, words: list[str]) -> str:

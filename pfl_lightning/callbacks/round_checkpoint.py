@@ -86,6 +86,7 @@ class RoundCheckpoint(Checkpoint):
         self.monitored = monitor or ""  # the default has a name when the method is known
         self.best_score = -torch.inf
         self.best_round = 0
+        self.advice = "add --ckpt_path last to the command to continue"
         self._received_signal = 0  # by this process; 0 for none
         self._signal = 0  # on which all processes have agreed
         self._is_pending = False  # a round is written, but Lightning has not logged its values yet
@@ -242,7 +243,7 @@ class RoundCheckpoint(Checkpoint):
         if self._signal and trainer.global_step < trainer.max_steps:
             if trainer.is_global_zero:
                 saved = f"saved round {trainer.global_step}"
-                sys.stderr.write(f"pfl: {saved}; add --ckpt_path last to the command to continue\n")
+                sys.stderr.write(f"pfl: {saved}; {self.advice}\n")
             raise Stopped(128 + self._signal)
 
     # Signals

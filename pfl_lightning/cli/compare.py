@@ -46,6 +46,8 @@ def compare_command(args: list[str]) -> None:
         for table in tables:
             report.write_csv(table.rows, folder / f"{table.name}.csv")
             (folder / f"{table.name}.md").write_text(table.text)
+            if table.latex:
+                (folder / f"{table.name}.tex").write_text(table.latex)
         report.write_pictures(report.pictures_of(curves, times, choice), options.format, folder)
     except OSError as error:  # without a name, if the disk is full
         raise PflError(f"out: cannot write '{error.filename or folder}' ({error.strerror})") from error

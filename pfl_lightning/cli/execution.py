@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -21,6 +21,7 @@ from filelock import lock_descriptor
 from pfl_lightning.cli.console import show
 from pfl_lightning.cli.planning import PlannedRun, parse
 from pfl_lightning.errors import PflError
+from pfl_lightning.report import final_score
 from pfl_lightning.runs.resume import Resume, has_stopped
 from pfl_lightning.settings.messages import TRACEBACK_HINT
 
@@ -88,6 +89,7 @@ class Sweep:
     Args:
         jobs: Number of runs at the same time.
         executor: What submits the runs, of submitit; None to run them on this machine.
+        score: What to print of a finished run; empty for nothing. Default: its final test score.
 
     Attributes:
         signal: The last signal that asked to stop; 0 if there was none.
@@ -97,9 +99,10 @@ class Sweep:
         refused: Folders of runs that failed by their settings: these were refused, or the run diverged.
     """
 
-    def __init__(self, jobs: int, executor: Any = None) -> None:
+    def __init__(self, jobs: int, executor: Any = None, score: Callable[[PlannedRun], str] | None = None) -> None:
         self.jobs = jobs
         self.executor = executor
+        self.score = score or test_score
         self.processes: list[Run | Job] = []
         self.signal = 0
         self.waiting = 0
@@ -141,7 +144,8 @@ class Sweep:
             except (PflError, OSError) as error:
                 show(f"{run.name}: {'stopped' if self.signal else f'failed: {error}'}")
                 return None
-            show(f"{run.name}: finished{self.time_left()}")
+            words = filter(None, (f"{run.name}: finished", self.score(run)))
+            show(f"{', '.join(words)}{self.time_left()}")
             return folder
 
     @contextmanager
@@ -214,6 +218,14 @@ class Sweep:
             raise PflError(lines[-1].removeprefix(ERROR))
 
 
+def test_score(run: PlannedRun) -> str:
+    """The mean test score of a finished run at its last evaluation, of the first evaluated model."""
+    resume = run.resume()
+    with suppress(PflError):  # a run without test samples, or without the table
+        return f"test {final_score(resume.folder)}" if resume and resume.folder else ""
+    return ""
+
+
 def is_refusal(code: int, line: str) -> bool:
     """Whether a run failed by its settings, and would fail again: they were refused, or it diverged.
 
@@ -238,7 +250,7 @@ def executor_of(words: Sequence[str], folder: Path) -> Any:
     try:
         from submitit import AutoExecutor
     except ImportError as error:
-        raise PflError(f'submit: needs pip install "pfl_lightning[cluster]" ({error})') from error
+        raise PflError(f'submit: needs uv pip install "pfl_lightning[cluster]" ({error})') from error
     parameters = {}
     for word in words:
         key, _, text = word.partition("=")

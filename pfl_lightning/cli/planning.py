@@ -19,6 +19,7 @@ from pfl_lightning.settings.values import LOGGED, SAME_NUMBERS, Settings, change
 
 # set by the sweep itself; the seed of the data set follows the other
 OWN = ("--seed_everything", "--data.seed", "--data.init_args.seed", "--trainer.default_root_dir", "--ckpt_path")
+BEST = "best.yaml"  # the best settings of a search
 KEEP = "keep the old value, or choose another --out"
 
 
@@ -80,7 +81,7 @@ class Plan(NamedTuple):
     """What the runs of a sweep share.
 
     Attributes:
-        methods: Settings files of the methods.
+        methods: Settings files of the methods, or their classes.
         seeds: Values of ``seed_everything``.
         passed: Other arguments of ``pfl fit``.
         out: Folder of all runs.
@@ -104,10 +105,11 @@ class Plan(NamedTuple):
         for name, given in (("methods", self.methods), ("seeds", self.seeds)):
             if not given:
                 raise PflError(f"{name}: a value is missing")
-        names = [Path(method).stem for method in self.methods]
+        names = list(map(self.name, self.methods))
         for name in names:
             if names.count(name) > 1:
-                raise PflError(f"methods: {name} is listed twice; allowed: files with different names")
+                allowed = "files with different names, or in folders with different names"
+                raise PflError(f"methods: {name} is listed twice; allowed: {allowed}")
         for word in [*self.passed, *(f"--{key}" for key in varied)]:
             if word.partition("=")[0] in OWN:
                 raise PflError(f"{word} is not possible, the sweep sets it; allowed: --seeds, --out")
@@ -116,6 +118,18 @@ class Plan(NamedTuple):
         for key in varied:
             if ("." not in key and key not in ("model", "data")) or key.endswith(".help"):
                 raise PflError(f"{option}: {key} is not possible; allowed: settings of a run, such as model.local.lr")
+
+    def name(self, method: str) -> str:
+        """Name of a method's runs: that of its class, or of its file, or of the folder of files of the same name.
+
+        ``best.yaml`` of a search is always named by its folder, whatever else runs.
+        """
+        if not is_file(method):
+            return method.rpartition(".")[2]
+        path = Path(method)
+        files = {Path(other).resolve() for other in self.methods if is_file(other)}
+        is_shared = [other.stem for other in files].count(path.stem) > 1 or path.name == BEST
+        return path.resolve().parent.name if is_shared else path.stem
 
     def grid(self, varied: Mapping[str, Sequence[str]]) -> list[PlannedRun]:
         """The runs with all combinations of what varies, method by method, then value by value.
@@ -131,19 +145,19 @@ class Plan(NamedTuple):
         """The runs of some settings, one for each seed.
 
         Args:
-            method: Settings file of the method.
+            method: Settings file of the method, or its class.
             values: Settings of these runs, by key.
 
         Raises:
             PflError: If the settings are wrong.
         """
-        name = ", ".join([Path(method).stem, *labels(values)])
+        name = ", ".join([self.name(method), *labels(values)])
         varied = [f"--{key}={value}" for key, value in values.items()]
         args = [*with_method(self.passed, method), "--trainer.enable_progress_bar=false", *varied]
         settings = settings_of([*args, f"--seed_everything={self.seeds[0]}"])  # no other depends on the seed or folder
         runs = []
         for seed in self.seeds:
-            folder = self.out / folder_name(Path(method).stem, values) / f"seed_{seed}"
+            folder = self.out / folder_name(self.name(method), values) / f"seed_{seed}"
             trainer = {**settings["trainer"], "default_root_dir": str(folder)}
             options = [f"--seed_everything={seed}", f"--trainer.default_root_dir={folder}"]
             of_seed = {**settings, "seed_everything": seed, "trainer": trainer}
@@ -201,10 +215,15 @@ def parse(text: str) -> Any:
 
 
 def with_method(passed: Sequence[str], method: str) -> list[str]:
-    """The arguments with the method's file after the other files, such as the data set's, and before the options."""
+    """The arguments with the method after the files, such as the data set's, and before the options."""
     end = 0
     for index, word in enumerate(passed, start=1):
         flag, has_value, _ = word.partition("=")
         if flag in CONFIG_FLAGS:
             end = index if has_value else index + 1
-    return [*passed[:end], "--config", method, *passed[end:]]
+    return [*passed[:end], "--config" if is_file(method) else "--model", method, *passed[end:]]
+
+
+def is_file(method: str) -> bool:
+    """Whether a method is given by its settings file, and not by its class."""
+    return method.endswith(".yaml") or Path(method).is_file()

@@ -14,6 +14,7 @@ import math
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from statistics import mean
@@ -31,7 +32,7 @@ from pfl_lightning import files
 from pfl_lightning.callbacks import RoundCheckpoint
 from pfl_lightning.cli.console import show
 from pfl_lightning.cli.execution import Sweep
-from pfl_lightning.cli.planning import KEEP, Plan, PlannedRun, combinations, has_begun, parse
+from pfl_lightning.cli.planning import BEST, KEEP, Plan, PlannedRun, combinations, has_begun, labels, parse
 from pfl_lightning.errors import PflError
 from pfl_lightning.runs.folders import RunFolder
 from pfl_lightning.seeding import numpy_generator, seed_of
@@ -67,7 +68,7 @@ class Search:
 
     Args:
         plan: What all runs share.
-        method: Settings file of the method.
+        method: Settings file of the method, or its class.
         space: What to try.
 
     Raises:
@@ -78,7 +79,7 @@ class Search:
         self.plan = plan
         self.method = method
         self.space = space
-        self.folder = plan.out / "search" / Path(method).stem
+        self.folder = plan.out / "search" / plan.name(method)
         self.journal = self.folder / "study.log"
         self.combinations = combinations({key: getattr(tried, "choices", ()) for key, tried in space.items()})
         numpy_generator(plan.seeds[0], "combinations").shuffle(self.combinations)
@@ -198,17 +199,29 @@ class Search:
             trial.set_user_attr(f"seed_{seed}", score)
         self.study.tell(trial, mean(scores))
 
+    def best(self) -> str:
+        """The best settings so far, with their score."""
+        best = self.study.best_trial
+        return f"{', '.join(labels(self.values(best)))} with a validation score of {best.value:.{DIGITS}g}"
+
+    @staticmethod
+    def shown_score(run: PlannedRun) -> str:
+        """What to print of a finished run: no test score, lest settings are chosen by it."""
+        with suppress(PflError):  # which the search raises when it reads the score itself
+            return f"validation score: {score_of(run):.{DIGITS}g}"
+        return ""
+
     def write(self) -> None:
         """Write the table of the trials and the settings of the best one, and say which it is."""
         table = self.study.trials_dataframe(("number", "state", "value", "user_attrs"))
         table.columns = table.columns.str.removeprefix("user_attrs_")
         files.write_text(table.to_csv(index=False), self.folder / "trials.csv")
         if self.trials(TrialState.COMPLETE):
-            path = self.folder / "best.yaml"
+            path = self.folder / BEST
             best = self.study.best_trial
             files.write_text(yaml.safe_dump(self.settings(self.values(best)), sort_keys=False), path)
             command = shlex.join(["pfl", "fit", "--config", str(path)])
-            show(f"Best so far: trial {best.number} of {self.folder / 'trials.csv'}: {command}")
+            show(f"Best so far: {self.best()}, trial {best.number} of {self.folder / 'trials.csv'}: {command}")
         else:
             show(f"No trial of {self.folder / 'trials.csv'} has a score")
 

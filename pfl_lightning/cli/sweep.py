@@ -7,11 +7,13 @@ from typing import Any
 from pfl_lightning.bounds import PositiveInt, Seed
 from pfl_lightning.cli.console import show
 from pfl_lightning.cli.execution import Sweep, executor_of
-from pfl_lightning.cli.planning import Plan, values_by_key
+from pfl_lightning.cli.planning import BEST, Plan, values_by_key
 from pfl_lightning.errors import PflError, SettingsError
+from pfl_lightning.objects import import_object
 from pfl_lightning.runs.resume import expand_path
 from pfl_lightning.runs.run_settings import without_alias, without_aliases
 from pfl_lightning.settings.parser import SettingsParser
+from pfl_lightning.settings.registry import choices
 from pfl_lightning.settings.shipped_files import config_file
 
 
@@ -33,7 +35,7 @@ def sweep_command(args: list[str]) -> None:
     try:
         if options.search and options.vary:
             raise SettingsError("vary: leave it out with search")
-        methods = [config_file(method, "methods") for method in as_list(options.methods)]
+        methods = list(map(method_of, as_list(options.methods)))
         seeds = list(dict.fromkeys(map(int, as_list(options.seeds))))
         plan = Plan(methods, seeds, passed, expand_path(options.out, "out"))
         varied = values_by_key([without_alias(str(word)) for word in as_list(options[option])], option)
@@ -43,15 +45,41 @@ def sweep_command(args: list[str]) -> None:
         executor = executor_of(as_list(options.submit), plan.out / "submitit") if options.submit else None
     except PflError as error:
         raise SettingsError(str(error)) from error
-    sweep = Sweep(options.jobs, executor)
+    sweep = Sweep(options.jobs, executor, searches[0].shown_score if searches else None)
     sweep.waiting = len(runs)
     with sweep.forwarding():
         has_results = [search.run(options.trials, max(1, sweep.jobs // len(seeds)), sweep) for search in searches]
         folders = sweep.execute_all(runs)
+    for search, has_result in zip(searches, has_results, strict=True):
+        if has_result:
+            show(f"Best of {search.folder.name}: {search.best()}")
+    if any(has_results):
+        show(f"Train with other seeds: {training_command(plan)}")
     if finished := [str(folder) for folder in folders if folder]:
         show(f"Compare: {shlex.join(['pfl', 'compare', *finished, '--out', f'{plan.out}/comparison'])}")
     if sweep.signal or not all([*has_results, *folders]):
         raise SystemExit(128 + sweep.signal if sweep.signal else 1)
+
+
+def method_of(word: str) -> str:
+    """The settings file of a method, or its class, such as ``FedAvg`` or ``my_method.MyMethod``.
+
+    Raises:
+        PflError: If there is no such file or class.
+    """
+    try:
+        return config_file(word, "methods")
+    except PflError:
+        if word in choices()["model"] or isinstance(import_object(word), type):
+            return word
+        raise
+
+
+def training_command(plan: Plan) -> str:
+    """The command that trains with the best settings of all searches of a plan, and seeds that have chosen none."""
+    seeds = [str(max(plan.seeds) + offset) for offset in (1, 2, 3)]
+    files = f"{shlex.quote(str(plan.out / 'search'))}/*/{BEST}"
+    return f"pfl sweep --methods {files} --seeds {' '.join(seeds)} --out {shlex.quote(str(plan.out / 'best'))}"
 
 
 def searches_of(plan: Plan, varied: Mapping[str, Sequence[str]]) -> list[Any]:
@@ -63,7 +91,7 @@ def searches_of(plan: Plan, varied: Mapping[str, Sequence[str]]) -> list[Any]:
     try:
         from pfl_lightning.cli.search import Search, space_of
     except ImportError as error:
-        raise PflError(f'search: needs pip install "pfl_lightning[search]" ({error})') from error
+        raise PflError(f'search: needs uv pip install "pfl_lightning[search]" ({error})') from error
     space = space_of(varied)
     return [Search(plan, method, space) for method in plan.methods]
 

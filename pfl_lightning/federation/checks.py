@@ -149,7 +149,7 @@ def _has_one_output(network: Network, data: FederatedDataModule) -> bool:
 def check_needs(method: str, needs: Collection[Need], task: Task, engine: Engine) -> None:
     """Refuse other data than classes for a method that needs them, and a network that cannot give its features."""
     if "classes" in needs and not isinstance(task, Classification):
-        raise PflError(f"model: {method} is not possible for {task.goal}; allowed: data with classes")
+        raise PflError(f"model: {method} supports classification only, got {task.goal}")
     if "features" in needs:
         engine.body_layers()
 
@@ -314,5 +314,5 @@ def check_aggregator(
     try:
         import dp_accounting  # noqa: F401
     except ImportError as error:
-        needs = 'pip install "pfl_lightning[privacy]"'
+        needs = 'uv pip install "pfl_lightning[privacy]"'
         raise PflError(f"model.aggregator: DPAggregator needs {needs} ({error})") from error

@@ -239,7 +239,8 @@ class Method(pl.LightningModule):
             seed: Seed for random states.
 
         Returns:
-            The stacks of ``clients``, ``[clients, ...]``, under the network's names or others.
+            The stacks of ``clients``, ``[clients, ...]``, under the network's names or others. Their rows are written
+            one by one, so ``clone()`` a view that is more than a broadcast of one row, such as a slice or a transpose.
         """
         personal = prefixed("personal", tensors) if self.personal else {}
         return repeated({**select(tensors, self.kept), **personal}, num_clients)

@@ -15,7 +15,7 @@ KEY = "model.network"
 REMEDY = (
     "allowed: a folder that save_pretrained has written, or a name on huggingface.co that is in the cache or online"
 )
-INSTALL = 'pip install "pfl_lightning[huggingface]"'
+INSTALL = 'uv pip install "pfl_lightning[huggingface]"'
 
 
 class HuggingFaceModel(nn.Module):
@@ -23,7 +23,7 @@ class HuggingFaceModel(nn.Module):
 
     It has the weights of a folder, in torch's default float type, and a new head if the folder has one for other
     classes. Images are resized to the size that the network takes, and grey ones repeated for its channels. Tokens that
-    are padding by the network's ``config.json`` are masked. Needs ``pip install "pfl_lightning[huggingface]"``.
+    are padding by the network's ``config.json`` are masked. Needs ``uv pip install "pfl_lightning[huggingface]"``.
 
     Args:
         input_shape: Channels, height and width of images; or of tokens, how many, and the size of the vocabulary.

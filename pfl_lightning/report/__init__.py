@@ -6,7 +6,7 @@ from pfl_lightning.report.compare_curves import Curve, curves_of
 from pfl_lightning.report.compare_figures import time_figure
 from pfl_lightning.report.compare_tables import tables_of
 from pfl_lightning.report.drawing import save_figure
-from pfl_lightning.report.frames import clients, results
+from pfl_lightning.report.frames import clients, final_score, results
 from pfl_lightning.report.heat_maps import cosine_figure, density_figure
 from pfl_lightning.report.measures import common_seeds
 from pfl_lightning.report.partition import partition_card, partition_figure, partition_table
@@ -30,6 +30,7 @@ __all__ = [
     "cosine_figure",
     "curves_of",
     "density_figure",
+    "final_score",
     "neighbours_figure",
     "partition_card",
     "partition_figure",

@@ -34,12 +34,20 @@ class Curve:
 
     @property
     def label(self) -> str:
-        """Name in tables and legends."""
+        """Name in tables and legends, which says whether runs have diverged."""
+        diverged = sum(run.diverged for run in self.runs)
+        if not diverged:
+            return self.name
+        return f"{self.name} ({f'{diverged} of {len(self.runs)} seeds ' if len(self.runs) > 1 else ''}diverged)"
+
+    @property
+    def name(self) -> str:
+        """Name of the method, with the settings that tell it from others."""
         return self._named(self.runs[0].label.name)
 
     @property
     def family(self) -> str:
-        """The label without stage doubling; curves of a family share a colour."""
+        """The name without stage doubling; curves of a family share a colour."""
         return self._named(self.runs[0].label.method)
 
     @property
@@ -172,9 +180,9 @@ def curves_of(runs: Sequence[RunRecord], models: Sequence[str] = ()) -> list[Cur
     choices = dict.fromkeys(model for run in runs for model in run.models)
     if unknown := [model for model in models if model not in choices]:
         raise PflError(f"models: {unknown[0]} is in none of the runs; allowed: {', '.join(choices)}")
-    labels = [curve.label for curve in curves]
-    namesakes = {label: [curve.runs[0].settings for curve in curves if curve.label == label] for label in labels}
-    curves = [replace(curve, suffix=_suffix(curve.runs[0].settings, namesakes[curve.label])) for curve in curves]
+    names = [curve.name for curve in curves]
+    namesakes = {name: [curve.runs[0].settings for curve in curves if curve.name == name] for name in names}
+    curves = [replace(curve, suffix=_suffix(curve.runs[0].settings, namesakes[curve.name])) for curve in curves]
     families = [curve.family for curve in curves]
     return sorted(curves, key=lambda curve: (families.index(curve.family), curve.doubled))
 

@@ -18,6 +18,8 @@ from pfl_lightning.report.measures import (
 )
 from pfl_lightning.report.run_files import CALLS, COHORT
 
+HEIGHT = 2.6  # inches of a row of panels
+
 
 def time_figure(curves: Curves, communication_times: Sequence[float]) -> Figure:
     """Mean test score against simulated seconds, one panel for each communication time.
@@ -43,18 +45,13 @@ def cost_figure(curves: Curves, *costs: Cost) -> Figure:
     score_kind = curves[0].score_kind
     scores = [score_kind.scale * curve.means for curve in curves]
     ylabel = f"test {score_kind.label}\nmean over clients"
-    with curves_figure(curves, (3 * len(costs), _height(curves)), 1, len(costs), sharey=True) as (figure, (panels,)):
+    with curves_figure(curves, (3 * len(costs), HEIGHT), 1, len(costs), sharey=True) as (figure, (panels,)):
         for axes, cost in zip(panels, costs, strict=True):
             spent = [cost.of(curve) for curve in curves]
             size, unit = cost.unit(max(float(values.mean(0).max()) for values in spent))
             draw_curves(axes, curves, [values / size for values in spent], scores)
             axes.set(title=cost.title, xlabel=cost.axis.format(unit), ylabel=ylabel)
     return figure
-
-
-def _height(curves: Curves) -> float:
-    """Inches of a figure of one row, in which the legend fits."""
-    return max(2.6, 0.2 * len(curves))
 
 
 def error_rounds_figure(curves: Curves) -> Figure:
@@ -106,7 +103,7 @@ def cohort_figure(curves: Curves) -> Figure:
     """
     rounds = [curve.cohorts.index.to_numpy()[None] for curve in curves]
     sizes = [curve.cohorts.to_numpy().T for curve in curves]
-    with curves_figure(curves, (4, _height(curves)), 1, 1) as (figure, ((axes,),)):
+    with curves_figure(curves, (4, HEIGHT), 1, 1) as (figure, ((axes,),)):
         draw_curves(axes, curves, rounds, sizes, edges=lambda values: (values.min(0), values.max(0)))
         axes.set(xlabel=ROUNDS.axis, ylabel="clients that trained", ylim=(0, None))
     return figure

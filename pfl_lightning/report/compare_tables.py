@@ -19,13 +19,15 @@ from pfl_lightning.report.measures import (
     reference_of,
     simulated_time,
     statistics_of,
+    worst_tenth,
 )
-from pfl_lightning.report.tables import OVER_SEEDS, Row, Rows, Table, markdown, over_seeds, seeds_markdown
+from pfl_lightning.report.tables import OVER_SEEDS, Row, Rows, Table, markdown, over_seeds, seeds_latex, seeds_markdown
 from pfl_lightning.score_kind import LOSS
 
 BETWEEN = "from the evaluation before to the first that has it, mean over seeds"
 COMMUNICATION_COLUMN = "communication {:g} s"
 SHARES = (0.9, 0.95, 0.99)  # of the best final score, for targets
+SPREAD = "std over clients"
 COMPARED = ("mean", "p90", "superquantile 10 %")  # with the reference
 
 
@@ -56,20 +58,23 @@ def final_table(curves: Curves) -> Table:
         curves: Curves on the same data.
 
     Returns:
-        For each curve ``mean``, ``std over clients`` (of the population), ``worst``, ``p10``, ``p50`` and ``p90``
-        (interpolated), each as the mean over the seeds, and as ``<name>_seed_std`` its sample standard deviation over
-        the seeds, nan for one seed.
+        For each curve ``mean``, ``std over clients`` (of the population), ``worst 10 %`` (the mean of these clients),
+        ``worst``, ``p10``, ``p50`` and ``p90`` (interpolated), each as the mean over the seeds, and as
+        ``<name>_seed_std`` its sample standard deviation over the seeds, nan for one seed.
     """
     score_kind = curves[0].score_kind
     statistics: dict[str, Statistic] = {
         "mean": TEST["mean"],
-        "std over clients": np.std,
+        SPREAD: np.std,
+        "worst 10 %": worst_tenth(score_kind),
         "worst": np.min if score_kind.higher_is_better else np.max,
         **{name: TEST[name] for name in ("p10", "p50", "p90")},
     }
     rows = [_about(curve) | over_seeds(statistics_of(curve, statistics, "score")) for curve in curves]
     title = f"Clients' test {score_kind.label} at the last evaluation, {OVER_SEEDS}"
-    return Table("final", rows, seeds_markdown(title, rows, statistics, score_kind, first=("method", "seeds", "round")))
+    text = seeds_markdown(title, rows, statistics, score_kind, first=("method", "seeds", "round"))
+    directions = {name: score_kind.higher_is_better and name != SPREAD for name in statistics}
+    return Table("final", rows, text, seeds_latex("final", title, rows, directions, score_kind))
 
 
 def error_table(curves: Curves) -> Table:

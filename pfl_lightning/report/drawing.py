@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import cycle
+from itertools import cycle, product
 from pathlib import Path
+from textwrap import fill
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,9 @@ from pfl_lightning.report.run_files import Floats
 APART = 0.12  # from one marker of a line to the next, as a share of the panel's diagonal
 FILES: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "pfl", "pdf.fonttype": 42}  # text stays text
 UNDATED = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+
+NAME_WIDTH = 34  # characters of a line in a legend
+LINE_HEIGHT = 0.2  # inches of it
 
 Style = dict[str, Any]
 PRINT: dict[Any, Any] = rc_params_from_file(Path(__file__).with_name("print.mplstyle"), use_default_template=False)
@@ -38,7 +42,7 @@ class Look(NamedTuple):
     """
 
     color: str
-    marker: str
+    marker: str | tuple[int, int, int]
     filled: bool
 
 
@@ -60,6 +64,11 @@ LOOKS = {
     for color, shape, pair in zip(COLORS, SHAPES, PAIRS, strict=True)
     for name, filled in zip(pair, (True, False), strict=True)
 }
+SPARE_SHAPES = "*", "d", "p", (4, 1, 0), (3, 1, 0)  # the last two are stars with four and three points
+SPARE_LOOKS = [
+    Look(color, shape, filled)
+    for color, (shape, filled) in zip(COLORS, product(SPARE_SHAPES, (True, False)), strict=True)
+]
 
 
 def looks_of(labels: Sequence[str], families: Sequence[str] | None = None) -> list[Style]:
@@ -69,7 +78,7 @@ def looks_of(labels: Sequence[str], families: Sequence[str] | None = None) -> li
         labels: Their names, such as ``FedRep-SRPFL``.
         families: The same without stage doubling; by default none of them doubles. Those that are not in ``LOOKS``,
             such as own methods or variants with other settings, take looks that are left, in the order in which they
-            come.
+            come. Looks repeat only from the 31st family on.
 
     Returns:
         Options of matplotlib's lines for each label. With stage doubling, a method has its colour and shape, but its
@@ -79,7 +88,8 @@ def looks_of(labels: Sequence[str], families: Sequence[str] | None = None) -> li
     used = [LOOKS[family] for family in families if family in LOOKS]
     colors = [look.color for look in used]
     # first those in unused colours, and filled markers before open ones
-    free = cycle(sorted(LOOKS.values(), key=lambda look: (look in used, look.color in colors, not look.filled)))
+    methods_looks = sorted(LOOKS.values(), key=lambda look: (look.color in colors, not look.filled))
+    free = cycle(sorted([*methods_looks, *SPARE_LOOKS], key=lambda look: look in used))
     looks = {family: LOOKS.get(family) or next(free) for family in dict.fromkeys(families)}
     return [
         {
@@ -94,7 +104,7 @@ def looks_of(labels: Sequence[str], families: Sequence[str] | None = None) -> li
 
 def styles_of(curves: Curves) -> list[Style]:
     """Looks of the lines, which are those of the methods."""
-    return looks_of([curve.label for curve in curves], [curve.family for curve in curves])
+    return looks_of([curve.name for curve in curves], [curve.family for curve in curves])
 
 
 @contextmanager
@@ -103,7 +113,7 @@ def curves_figure(
 ) -> Iterator[tuple[Figure, NDArray[Any]]]:
     """A figure of lines, one for each curve, and its panels ``[rows, columns]``, which are filled until the block ends.
 
-    Then the curves are named to the right of all panels.
+    Then the curves are named to the right of all panels, or below them if there are too many for that.
 
     Args:
         curves: The curves.
@@ -112,15 +122,27 @@ def curves_figure(
         columns: Number of columns.
         shared: Axes that panels share, as ``Figure.subplots`` takes them.
     """
-    legend = 0.95 + 0.065 * max(len(curve.label) for curve in curves)
-    with grid(size[0] + legend, size[1], rows, columns, **shared) as (figure, panels):
+    width, height = size
+    names = [fill(curve.label, NAME_WIDTH, break_long_words=False) for curve in curves]
+    lines = sum(name.count("\n") + 1 for name in names)
+    entry = 0.95 + 0.065 * max(len(line) for name in names for line in name.split("\n"))
+    is_beside = lines * LINE_HEIGHT <= height
+    if is_beside:
+        width += entry
+        place: Style = {"loc": "outside right center"}
+    else:
+        width = max(width, 2 * entry)
+        place = {"loc": "outside lower center", "ncols": int(width // entry)}
+        height += LINE_HEIGHT * lines / place["ncols"]
+    with grid(width, height, rows, columns, **shared) as (figure, panels):
         yield figure, panels
         for axes in panels.flat:
             if not any(np.mod(line.get_xdata(), 1).any() for line in axes.lines):  # counts, such as rounds
                 axes.locator_params(axis="x", integer=True)
             if shared:
                 axes.label_outer()
-        figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside right center")
+        handles, _ = panels[0, 0].get_legend_handles_labels()
+        figure.legend(handles, names, **place)
 
 
 def deviation(values: Floats) -> tuple[Floats, Floats]:

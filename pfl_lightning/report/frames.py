@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.report import run_files
+from pfl_lightning.score_kind import ACCURACY, headline
 from pfl_lightning.settings.values import class_name
 
 if TYPE_CHECKING:
@@ -57,6 +58,18 @@ def clients(folders: Folders, table: str = run_files.CLIENTS) -> "pd.DataFrame":
         PflError: If there is no folder, or one is not that of a run or has no such table.
     """
     return _table(folders, lambda folder: run_files.read_clients(folder / table))
+
+
+def final_score(folder: Path) -> str:
+    """The mean test score of the clients at a run's last evaluation, with its unit, by its first evaluated model.
+
+    Raises:
+        PflError: If the folder is not that of a run, or the run has no test results.
+    """
+    score_kind = run_files.read_label(folder).score or ACCURACY
+    tag = headline("test", score_kind)
+    scores = run_files.read_table(folder / run_files.METRICS, [tag])[tag].dropna()
+    return f"{score_kind.label}: {score_kind.show(scores.iloc[-1])}" if len(scores) else ""
 
 
 def _table(folders: Folders, read: Callable[[Path], "pd.DataFrame"]) -> "pd.DataFrame":

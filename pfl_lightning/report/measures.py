@@ -8,6 +8,7 @@ import numpy as np
 
 from pfl_lightning.report.compare_curves import Curve, Curves
 from pfl_lightning.report.run_files import BITS, CALLS, LINK_BITS, ROUND, SAMPLES, Floats, Ints
+from pfl_lightning.score_kind import ScoreKind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,6 +31,12 @@ def weighted_p90(values: Floats, weights: Ints) -> float:
     order = np.argsort(values)
     mass = np.cumsum(weights[order]) / weights.sum()
     return float(values[order][np.searchsorted(mass, 0.9)])
+
+
+def worst_tenth(score_kind: ScoreKind) -> "Statistic":
+    """Mean score of the worst 10 % of the clients; see ``superquantile``."""
+    sign = -1 if score_kind.higher_is_better else 1
+    return lambda scores: sign * superquantile(sign * scores)
 
 
 Statistic = Callable[..., float]

@@ -29,7 +29,7 @@ from pfl_lightning.report.measures import (
     reference_of,
 )
 from pfl_lightning.report.run_files import WITHOUT_ROUNDS
-from pfl_lightning.report.tables import shown_as_is
+from pfl_lightning.report.tables import latex_text, shown_as_is
 from pfl_lightning.settings.values import class_name
 
 Format = Literal["png", "pdf", "svg"]
@@ -101,8 +101,6 @@ def write_pictures(pictures: Iterator[Picture], formats: Sequence[Format], out: 
     (out / "figures.md").write_text("\n".join(sections))
 
 
-SIGNS = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
-LATEX = str.maketrans({**SIGNS, **{sign: f"\\{sign}" for sign in "%_&#${}"}})
 LINK_WORDS = (
     " (left), and the models over the link of one client (right), as the mean over the participants of a round, by the "
     "formula of FedMac (64 bits a value, arXiv:2107.05330)"
@@ -179,11 +177,10 @@ def latex(name: str, caption: str) -> str:
         name: Name of its file, without the ending.
         caption: The caption.
     """
-    text = " ".join(caption.split()).translate(LATEX)
     return rf"""\begin{{figure}}
   \centering
   \includegraphics[width=\linewidth]{{{name}}}
-  \caption{{{text}}}
+  \caption{{{latex_text(caption)}}}
   \label{{fig:{name}}}
 \end{{figure}}"""
 

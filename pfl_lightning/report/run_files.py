@@ -94,6 +94,7 @@ class RunRecord:
         clients: Results by split, evaluated model and round: a row for each client with samples of the split, in the
             order of their ids, with columns such as ``samples``, ``loss``, ``score`` and ``error``.
         left_out: Rounds with test results in ``metrics.csv`` that ``clients.csv`` lacks.
+        diverged: Whether a training loss was not finite.
     """
 
     folder: Path
@@ -106,6 +107,7 @@ class RunRecord:
     logged: "pd.DataFrame"
     clients: Mapping[tuple[str, str, int], "pd.DataFrame"]
     left_out: Sequence[int] = ()
+    diverged: bool = False
 
     @cached_property
     def counts(self) -> "pd.DataFrame":
@@ -166,7 +168,16 @@ def read_run(folder: Path) -> RunRecord:
         logged,
         {evaluation: _scored(rows, logged, score_kind) for evaluation, rows in table.groupby(EVALUATION)},
         evaluated[~is_tested].tolist(),
+        _has_diverged(folder / METRICS),
     )
+
+
+def _has_diverged(path: Path) -> bool:
+    """Whether a training loss in ``metrics.csv`` is not finite; where none was logged, the cell is empty."""
+    import pandas as pd
+
+    losses = pd.read_csv(path, usecols=[LOSS], dtype=str, keep_default_na=False)[LOSS]
+    return bool(losses.isin(["nan", "inf"]).any())
 
 
 def _former_score(logged: "pd.DataFrame") -> ScoreKind:

@@ -18,6 +18,8 @@ Rows = list[Row]
 OVER_SEEDS = "mean ± standard deviation over seeds"
 # what ends a cell or begins HTML, and the address of a link or picture; numbers may be < 1, and settings lists
 _MARKS = re.compile(r"[\\|]|<(?=[a-zA-Z/!?])|(?<=\])\(")
+_SIGNS = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
+_LATEX = str.maketrans({**_SIGNS, **{sign: f"\\{sign}" for sign in "%_&#${}"}})
 _FORMULA = ("=", "+", "-", "@")  # what cells begin with that a spreadsheet computes
 
 
@@ -32,11 +34,13 @@ class Table(NamedTuple):
         name: Name of its files, without their ending.
         rows: Its rows as numbers; all have the same keys.
         text: The same in Markdown, in readable units.
+        latex: The same in LaTeX; empty for tables that have none.
     """
 
     name: str
     rows: Rows
     text: str
+    latex: str = ""
 
     @property
     def says_something(self) -> bool:
@@ -78,17 +82,66 @@ def seeds_markdown(
         sign: ``+`` to show it of positive numbers too.
     """
     names = tuple(names)
-
-    def cell(row: Row, name: str) -> str:
-        mean = row[name]
-        spread = row[f"{name}_seed_std"]
-        if isnan(mean):
-            return "-"
-        text = f"{score_kind.scale * mean:{sign}.{score_kind.digits}f}"
-        return text if isnan(spread) else f"{text} ± {score_kind.show(spread)}"
-
-    cells = [(*(row[name] for name in first), *(cell(row, key.format(name)) for name in names)) for row in rows]
+    cells = [
+        (*(row[name] for name in first), *(_cell(row, key.format(name), score_kind, sign) for name in names))
+        for row in rows
+    ]
     return markdown(title, (*first, *names), cells)
+
+
+def _cell(row: Row, name: str, score_kind: ScoreKind, sign: str = "") -> str:
+    """Mean and deviation of what ``over_seeds`` made."""
+    mean = row[name]
+    spread = row[f"{name}_seed_std"]
+    if isnan(mean):
+        return "-"
+    text = f"{score_kind.scale * mean:{sign}.{score_kind.digits}f}"
+    return text if isnan(spread) else f"{text} ± {score_kind.show(spread)}"
+
+
+def seeds_latex(name: str, title: str, rows: Rows, names: Mapping[str, bool], score_kind: ScoreKind) -> str:
+    """A LaTeX table of what ``over_seeds`` made, with rules of booktabs and the best value of each column in bold.
+
+    Args:
+        name: The end of its label.
+        title: The caption.
+        rows: The rows, whose ``method`` is shown first.
+        names: Names of the columns with values, and whether more is better.
+        score_kind: Gives the unit and the digits.
+    """
+    best = {}
+    for column, more_is_better in names.items():
+        known = [row[column] for row in rows if not isnan(row[column])]
+        best[column] = (max if more_is_better else min)(known, default=nan)
+    lines = []
+    for row in rows:
+        cells = [latex_text(row["method"])]
+        for column in names:
+            cell = latex_text(_cell(row, column, score_kind))
+            is_best = score_kind.show(row[column]) == score_kind.show(best[column])
+            cells.append(rf"\textbf{{{cell}}}" if is_best and not isnan(row[column]) else cell)
+        lines.append(f"    {' & '.join(cells)} " + r"\\")
+    header = " & ".join(map(latex_text, ("method", *names)))
+    body = "\n".join(lines)
+    return rf"""% needs \usepackage{{booktabs}}
+\begin{{table}}
+  \centering
+  \caption{{{latex_text(title)}}}
+  \label{{tab:{name}}}
+  \begin{{tabular}}{{l{"r" * len(names)}}}
+    \toprule
+    {header} \\
+    \midrule
+{body}
+    \bottomrule
+  \end{{tabular}}
+\end{{table}}
+"""
+
+
+def latex_text(text: Any) -> str:
+    """LaTeX of one line that shows a text."""
+    return " ".join(str(text).split()).translate(_LATEX)
 
 
 def markdown(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

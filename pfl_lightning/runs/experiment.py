@@ -8,6 +8,7 @@ from typing import Any
 import lightning.pytorch as pl
 
 from pfl_lightning.callbacks import PercentileErrors, RoundCheckpoint
+from pfl_lightning.callbacks.progress_bar import in_notebook
 from pfl_lightning.callbacks.round_checkpoint import Stopped
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
@@ -29,12 +30,15 @@ from pfl_lightning.runs.trainer_options import refuse_several_processes
 from pfl_lightning.settings.parser import strict_parsing
 from pfl_lightning.settings.values import flat
 
+ADVICE = "fit(resume=True) continues"
+
 
 class Experiment:
     """A method, a data set and a number of rounds: what ``pfl fit`` runs, from Python.
 
     Every run constructs the method, the data set and the callbacks of this package again from their arguments, so the
-    same experiment gives the same numbers again, and those of the same command. Nothing is printed, but on a signal.
+    same experiment gives the same numbers again, and those of the same command. Nothing is printed, but on a signal; a
+    notebook shows a progress bar.
     What settings cannot express, such as arrays and functions, is used as it is.
 
     Args:
@@ -47,7 +51,7 @@ class Experiment:
         folder: Where run folders are: ``<folder>/<Method>-<Data>/version_N``.
         checkpoint: When checkpoints are saved.
         percentile_errors: Which percentiles of the clients are logged.
-        trainer: Other options of the trainer, such as ``val_check_interval=5`` or ``enable_progress_bar=True``.
+        trainer: Other options of the trainer, such as ``val_check_interval=5`` or ``enable_progress_bar=False``.
 
     Examples:
         >>> from pfl_lightning.client import LocalTraining
@@ -85,7 +89,7 @@ class Experiment:
             "checkpoint": checkpoint or RoundCheckpoint(),
             "percentile_errors": percentile_errors or PercentileErrors(),
         }
-        self.trainer = {"enable_progress_bar": False, **trainer}
+        self.trainer = {"enable_progress_bar": in_notebook(), **trainer}
         self.trainer |= {"max_steps": rounds, "default_root_dir": fspath(folder)}
         self.seed = seed
         self._settings: dict[str, Any] | None = None
@@ -152,7 +156,7 @@ class Experiment:
 
         Raises:
             PflError: If the settings are wrong, or there is nothing to continue.
-            KeyboardInterrupt: After the current round was saved, if the process is interrupted.
+            KeyboardInterrupt: After the current round was saved, if the process is interrupted; it names the folder.
         """
         settings = self.settings
         refuse_several_processes(settings, "fit")
@@ -161,11 +165,12 @@ class Experiment:
         checkpoint = find_resume("last", runs_folder(settings)) if resume else None
         parts = self._fresh_parts(settings)
         with without_chatter():
+            parts.of_sections["checkpoint"].advice = ADVICE
             session = Session("fit", parts, checkpoint)
             try:
                 session.run()
             except Stopped:
-                raise KeyboardInterrupt("the round is saved; fit(resume=True) continues") from None
+                raise KeyboardInterrupt(f"the run is saved in '{session.run_setup.run_folder}'; {ADVICE}") from None
         if parts.of_sections["checkpoint"].interrupted:
             raise KeyboardInterrupt("the run is complete and saved")
         folder = session.run_setup.run_folder

@@ -96,7 +96,7 @@ def _make_logger(setting: Mapping[str, Any], folder: Path) -> Logger:
         cause = error.__cause__ or error
         name = kind.__name__
         if name in EXTRAS and isinstance(cause, ModuleNotFoundError):
-            command = f'pip install "pfl_lightning[{EXTRAS[name]}]"'
+            command = f'uv pip install "pfl_lightning[{EXTRAS[name]}]"'
             raise PflError(f"trainer.logger: {name} needs {EXTRAS[name]}: {command}") from error
         raise PflError(f"trainer.logger: {name} cannot be made: {one_line(cause)}") from error
     return logger

@@ -1,6 +1,7 @@
 """A finished run, read from its folder."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -14,7 +15,7 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checkpoints import read_checkpoint
 from pfl_lightning.methods import Method, NeedsSamplesError
 from pfl_lightning.objects import clone, to_settings
-from pfl_lightning.report.run_files import CORRECT
+from pfl_lightning.report.run_files import CORRECT, METRICS, read_table
 from pfl_lightning.runs.resume import Resume, find_resume, load_method, settings_along
 from pfl_lightning.runs.run_settings import RunParts, complete_settings, parts_of
 from pfl_lightning.runs.run_setup import Command, check_data
@@ -42,6 +43,15 @@ class Run:
         self.folder = Path(folder)
         self._method = method
         self._data = data
+
+    def __repr__(self) -> str:
+        """The folder, the rounds that are done, and the final test score, as far as they are known."""
+        facts = [f"'{self.folder}'"]
+        with suppress(PflError):
+            rounds = read_table(self.folder / METRICS, ["round"])["round"]
+            facts.append(f"round {rounds.max()}")
+            facts.append(f"test {report.final_score(self.folder)}")
+        return f"<Run {', '.join(facts)}>"
 
     def test(self, checkpoint: Checkpoint = "last", **data: Any) -> "pd.DataFrame":
         """Evaluate on the test samples, as ``pfl test`` does.

@@ -1,5 +1,6 @@
 import io
 import re
+import sys
 import time
 from types import SimpleNamespace
 
@@ -48,6 +49,21 @@ def working(doing="training", seconds=10.0, rounds=100, reached=1):
     method.progress.since = progress_bar.monotonic() - seconds
     method.progress.reach(reached)
     return status
+
+
+def test_a_notebook_shows_a_bar_below_the_cell(monkeypatch):
+    shown = []
+    handle = SimpleNamespace(update=lambda content, raw: shown.append(content))
+    display = SimpleNamespace(display=lambda content, raw, display_id: shown.append(content) or handle)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(display=display))
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    monkeypatch.setattr(progress_bar, "Console", lambda stderr: Console(force_jupyter=True))
+    bar = RoundProgressBar()
+    bar._start(small(), rounds=4)
+    bar._status.method.accounting.clock.rounds = 3
+    bar.teardown()
+    assert shown[0]["text/html"].startswith('<progress max="4" value="0.0"></progress> round 0 of 4')
+    assert shown[-1]["text/html"].startswith('<progress max="4" value="3.0"></progress> round 3 of 4')
 
 
 def test_the_time_left_is_in_proportion_to_the_work_left():

@@ -47,6 +47,7 @@ def test_compare_writes_figures_and_tables_and_prints_a_screen_of_these(runs, tm
         *(f"{name}.png" for name in FIGURES),
         *(f"{name}.{kind}" for name in TABLES for kind in ("csv", "md")),
         "figures.md",
+        "final.tex",
     }
     screen = capsys.readouterr()
     assert screen.err == ""
@@ -95,7 +96,7 @@ def test_costs_do_not_depend_on_how_often_rounds_are_logged(tmp_path):
 def test_figures_keep_their_text_in_svg_and_carry_no_date(runs, tmp_path):
     names, again = (compare(tmp_path / name, *runs) for name in ("one", "two"))
     assert names == again
-    assert {name for name in names if not name.endswith((".csv", ".md"))} == {f"{name}.svg" for name in FIGURES}
+    assert {name for name in names if not name.endswith((".csv", ".md", ".tex"))} == {f"{name}.svg" for name in FIGURES}
     assert ">FedRep-SRPFL</text>" in (tmp_path / "one/accuracy_time.svg").read_text()
     for path in (tmp_path / "one").glob("*.svg"):
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()

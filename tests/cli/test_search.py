@@ -4,6 +4,7 @@ import errno
 import math
 import re
 import sys
+from contextlib import suppress
 from functools import reduce
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from optuna.storages.journal import JournalFileBackend
 
 from pfl_lightning.callbacks import RoundCheckpoint
 from pfl_lightning.cli import main, planning, search
+from pfl_lightning.cli.execution import Sweep
 from pfl_lightning.cli.planning import Plan, values_by_key
 from pfl_lightning.cli.search import Search, space_of, word
 from pfl_lightning.errors import PflError
@@ -128,6 +130,7 @@ def test_the_best_settings_are_found_and_written(capsys, scores):
     assert settings["model"]["init_args"] == {"local": {"lr": float(best["model.local.lr"]), "epochs": 2}}
     assert not {"seed_everything", "default_root_dir"} & {*settings, *settings["trainer"]}
     line = capsys.readouterr().out.splitlines()[-1]
+    assert f"lr={best['model.local.lr']}, epochs=2 with a validation score of {float(best['value']):.4g}, trial" in line
     assert f"trial {best['number']} of sweep/search/fedavg/trials.csv" in line
     assert "pfl fit --config sweep/search/fedavg/best.yaml" in line
 
@@ -146,7 +149,7 @@ def test_a_search_that_was_stopped_goes_on_as_if_it_had_not_been(end, scores, ca
     capsys.readouterr()
     assert searched(12, again := Pretended(), out="resumed")[1] == resumed
     assert not again.names
-    assert capsys.readouterr().out.startswith("Best so far: trial ")
+    assert capsys.readouterr().out.startswith("Best so far: lr=")
     assert searched(13, out="resumed")[1][:12] == resumed
 
 
@@ -217,6 +220,25 @@ def test_a_trial_with_a_failed_run_has_no_score_and_the_search_avoids_its_like(s
     assert failed == [row for row in rows if float(row["model.local.lr"]) > 0.01]
     late = rows[20:]
     assert sum(row in failed for row in late) < len(late) / 2
+
+
+def test_the_end_of_a_search_is_the_command_that_trains_with_what_it_found(scores, capsys, monkeypatch):
+    monkeypatch.setattr(Sweep, "execute", lambda _, run: run.folder)
+    monkeypatch.setattr(search, "has_begun", lambda folder: True)
+    names = ["fedavg", "FedRep"]
+    space = ["--search=lr=0.01,0.03", "--search=epochs=1,2"]
+    main(["sweep", "--methods", "fedavg.yaml", "FedRep", "--seeds", "1", "4", *space, "--out=tuning"])
+    *best, command = capsys.readouterr().out.splitlines()[-3:]
+    assert best == [f"Best of {name}: lr=0.03, epochs=2 with a validation score of 1.002" for name in names]
+    assert command == (
+        "Train with other seeds: pfl sweep --methods tuning/search/*/best.yaml --seeds 5 6 7 --out tuning/best"
+    )
+    runs = []
+    monkeypatch.setattr(Sweep, "execute", lambda _, run: runs.append(run) or run.folder)
+    files = sorted(map(str, Path("tuning/search").glob("*/best.yaml")))
+    main(["sweep", "--methods", *files, "--seeds", "5", "--out=tuning/best"])
+    assert [run.folder for run in runs] == [Path(f"tuning/best/{name}/seed_5") for name in sorted(names)]
+    assert {run.args[run.args.index("--config") + 1] for run in runs} == {*files}
 
 
 def test_a_search_without_a_score_is_not_done_and_says_so(scores, capsys):
@@ -331,7 +353,7 @@ def test_a_missing_library_gets_a_line(monkeypatch, refused):
     monkeypatch.delitem(sys.modules, "pfl_lightning.cli.search")
     monkeypatch.setitem(sys.modules, "optuna", None)
     _, line = refused("sweep", "--methods=fedavg.yaml", "--seeds=1", "--search=model.local.lr=1,2")
-    assert line.startswith('search: needs pip install "pfl_lightning[search]"')
+    assert line.startswith('search: needs uv pip install "pfl_lightning[search]"')
 
 
 def test_the_score_is_that_of_the_best_checkpoint():
@@ -349,6 +371,9 @@ def test_the_score_is_that_of_the_best_checkpoint():
 @pytest.mark.parametrize(("jobs", "at_once"), [(1, 1), (4, 2), (5, 2)])
 def test_as_many_trials_run_at_once_as_have_room_for_all_seeds(jobs, at_once, monkeypatch):
     calls = []
-    monkeypatch.setattr(search.Search, "run", lambda _, trials, at_once, sweep: calls.append(at_once) or True)
-    main(["sweep", "--methods", "fedavg.yaml", "--seeds", "1", "2", f"--jobs={jobs}", "--search=model.local.lr=1,2"])
+    monkeypatch.setattr(search.Search, "run", lambda _, trials, at_once, sweep: calls.append(at_once))
+    with suppress(SystemExit):  # as there is no result
+        main(
+            ["sweep", "--methods", "fedavg.yaml", "--seeds", "1", "2", f"--jobs={jobs}", "--search=model.local.lr=1,2"]
+        )
     assert calls == [at_once]

@@ -66,14 +66,15 @@ def rounds(folder: str | Path) -> list[str]:
 @pytest.mark.parametrize(
     ("passed", "expected"),
     [
-        ("--trainer.max_steps 4", "--config M --trainer.max_steps 4"),
-        ("--config A --config=B --lr 1", "--config A --config=B --config M --lr 1"),
-        ("--lr 1 -c A --n 2", "--lr 1 -c A --config M --n 2"),
-        ("", "--config M"),
+        ("--trainer.max_steps 4", "M --trainer.max_steps 4"),
+        ("--config A --config=B --lr 1", "--config A --config=B M --lr 1"),
+        ("--lr 1 -c A --n 2", "--lr 1 -c A M --n 2"),
+        ("", "M"),
     ],
 )
 def test_the_method_comes_behind_the_files_and_before_the_options(passed, expected):
-    assert with_method(passed.split(), "M") == expected.split()
+    for method, words in (("fedavg.yaml", "--config fedavg.yaml"), ("mine.MyMethod", "--model mine.MyMethod")):
+        assert with_method(passed.split(), method) == expected.replace("M", words).split()
 
 
 def fit(folder: str, rounds: int, *args: str) -> None:
@@ -91,14 +92,15 @@ def test_a_sweep_continues_skips_and_reports_and_names_what_to_compare(swept):
     """One run is finished, and one is to be continued."""
     fit("sweep/fedavg/seed_3", 2, "--config=fedavg.yaml")
     fit("sweep/fedrep/seed_3", 1, "--config=fedrep.yaml")
+    folders = ["sweep/fedavg/seed_3/FedAvg-Digits/version_0", "sweep/fedrep/seed_3/FedRep-Digits/version_0"]
     command = ["--methods", "fedavg.yaml", "fedrep.yaml", "--seeds", "3", "--jobs", "2"]
     code, lines = swept(*command, "--", "--config", "data.yaml", "--trainer.max_steps", "2")
+    scores = [f"{100 * float(read_table(f'{folder}/metrics.csv')[-1]['test/accuracy']):.1f}" for folder in folders]
     assert code == 0
-    assert "1/2 fedavg, seed 3: finished" in lines
+    assert f"1/2 fedavg, seed 3: finished, test accuracy (%): {scores[0]}" in lines
     assert "1/2 fedavg, seed 3: starts round 1 of 2" not in lines
     assert "2/2 fedrep, seed 3: starts round 2 of 2" in lines
-    assert "2/2 fedrep, seed 3: finished" in lines
-    folders = ["sweep/fedavg/seed_3/FedAvg-Digits/version_0", "sweep/fedrep/seed_3/FedRep-Digits/version_0"]
+    assert f"2/2 fedrep, seed 3: finished, test accuracy (%): {scores[1]}" in lines
     assert lines[-1] == f"Compare: pfl compare {' '.join(folders)} --out sweep/comparison"
     assert [rounds(folder) for folder in folders] == [["0", "1", "2"]] * 2
     # the method's file wins over the data's
@@ -111,8 +113,10 @@ def test_a_finished_run_is_skipped_unless_its_settings_are_others(swept):
     fit(folder, 2, "--config=fedavg.yaml", "--model.network.hidden=[8]")
     command = [*FEDAVG, "--vary=model.network.hidden=[8]", "--", "--config=data.yaml", "--trainer.max_steps=2"]
     compare = f"Compare: pfl compare '{folder}/FedAvg-Digits/version_0' --out sweep/comparison"
-    lines = ["1/1 fedavg, hidden=[8], seed 1: finished", compare]
-    assert swept(*command, "--data.root=elsewhere", "--model.chunk_size=2", "--checkpoint.every=1") == (0, lines)
+    code, lines = swept(*command, "--data.root=elsewhere", "--model.chunk_size=2", "--checkpoint.every=1")
+    assert code == 0
+    assert lines[0].startswith("1/1 fedavg, hidden=[8], seed 1: finished, test accuracy (%): ")
+    assert lines[1:] == [compare]
     for option, line in (
         ("model.local.epochs=3", "model.local.epochs: 1 in"),
         ("model.local.lr=0.3", "model.local.lr: 0.2 in the checkpoint, 0.3 now"),
@@ -269,6 +273,21 @@ def test_values_are_yaml_and_folders_are_safe(key, words, values, folders, plann
     assert [run.folder.parent.name for run in planned] == [f"fedavg,{folder}" for folder in folders]
 
 
+def test_methods_are_files_and_classes_each_with_a_name_of_its_own(planned, swept):
+    Path("mine.py").write_text("from pfl_lightning.methods import FedAvg\n\nclass MyMethod(FedAvg): ...\n")
+    for folder in ("first", "second", "tuned"):
+        Path(folder).mkdir()
+        name = "best" if folder == "tuned" else "fedper"
+        Path(folder, f"{name}.yaml").write_text("model: {class_path: FedPer}")
+    files = ["first/fedper.yaml", "second/fedper.yaml", "tuned/best.yaml", "fedrep.yaml"]
+    swept("--methods", "FedAvg", "mine.MyMethod", *files, "--seeds=1", "--", "--config=data.yaml", "--lr=0.3")
+    names = ["FedAvg", "MyMethod", "first", "second", "tuned", "fedrep"]
+    assert [run.folder for run in planned] == [Path("sweep", name, "seed_1") for name in names]
+    classes = ["FedAvg", "MyMethod", "FedPer", "FedPer", "FedPer", "FedRep"]
+    assert [run.settings["model"]["class_path"].rpartition(".")[2] for run in planned] == classes
+    assert {run.settings["model"]["init_args"]["local"]["lr"] for run in planned} == {0.3}
+
+
 def test_keys_that_end_alike_are_written_out(planned, swept):
     swept(*FEDAVG, "--vary=model.local.lr=0.1", "--vary=model.server_optimizer.lr=1.0")
     assert planned[0].folder == Path("sweep/fedavg,model.local.lr=0.1,model.server_optimizer.lr=1.0/seed_1")
@@ -336,7 +355,9 @@ BOTH = "--methods fedrep.yaml fedavg.yaml --seeds 1 --vary"
             f"{BOTH} model.local.lr=1 --vary model.local.lr=2",
             "vary: model.local.lr=2: model.local.lr, or one of its values, is listed twice",
         ),
-        ("--methods fedrep.yaml methods/fedrep --seeds 1", "methods: fedrep is listed twice"),
+        ("--methods fedrep.yaml ./fedrep.yaml --seeds 1", "methods: fedrep is listed twice"),
+        ("--methods FedRep FedRep --seeds 1", "methods: FedRep is listed twice"),
+        ("--methods os.path --seeds 1", "methods: os.path is not possible; allowed: a file that exists, or a name"),
         # settings of a run that are wrong, the first of them of the second method
         (f"{BOTH} model.head_epochs=1,2", "model.head_epochs: FedAvg has no such option"),
         (f"{BOTH} model.local.lr=0.1,fast", "model.local.lr: fast is not possible; allowed: a number"),
@@ -402,7 +423,7 @@ def test_what_a_file_has_in_the_place_of_words_is_refused(text, line, planned, r
 def test_jobs_need_a_library(monkeypatch, refused):
     monkeypatch.setitem(sys.modules, "submitit", None)
     _, line = refused("sweep", *FEDAVG, "--submit", "timeout_min=1")
-    assert line.startswith('submit: needs pip install "pfl_lightning[cluster]"')
+    assert line.startswith('submit: needs uv pip install "pfl_lightning[cluster]"')
 
 
 @pytest.mark.slow

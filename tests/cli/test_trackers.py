@@ -89,6 +89,6 @@ def test_a_missing_library_gets_a_line_with_its_extra(logger, extra, tmp_path, m
     monkeypatch.setattr(mlflow, "_MLFLOW_AVAILABLE", False)
     with pytest.raises(SystemExit):
         main(["fit", *TINY, *QUICK, f"--trainer.logger={logger}"])
-    line = f'pfl: error: trainer.logger: {logger} needs {extra}: pip install "pfl_lightning[{extra}]"\n'
+    line = f'pfl: error: trainer.logger: {logger} needs {extra}: uv pip install "pfl_lightning[{extra}]"\n'
     assert capsys.readouterr().err == line
     assert not Path("runs").exists()

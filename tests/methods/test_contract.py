@@ -581,7 +581,7 @@ def test_every_method_trains_on_a_task_or_says_in_a_line_what_it_needs(make, tas
     kind = type(method).__name__
     lines = dict.fromkeys(getattr(data, "unsuitable", ()), r"model\.(head|adapter\.targets)(:| must) .*")
     if "classes" in method.needs:
-        lines.setdefault(kind, f"model: {kind} is not possible for {data.task.goal}; allowed: data with classes")
+        lines.setdefault(kind, f"model: {kind} supports classification only, got {data.task.goal}")
     if kind in lines:
         with pytest.raises(PflError, match=f"^{lines[kind]}$"):
             fit(method, data(), 1, bare=True)

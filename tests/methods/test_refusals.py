@@ -55,6 +55,6 @@ def test_a_network_without_what_the_rule_needs_is_one_line(kind, options, line, 
 
 @pytest.mark.parametrize("kind", [methods.FedEM, methods.FedProto, methods.FedRoD, methods.GPFL, methods.KNNPer])
 def test_a_regression_is_one_line_for_a_rule_about_classes(kind):
-    line = f"^model: {kind.__name__} is not possible for a regression; allowed: data with classes$"
+    line = f"^model: {kind.__name__} supports classification only, got a regression$"
     with pytest.raises(PflError, match=line):
         built(kind, Quadratics([[1.0, 2.0]]))

@@ -5,7 +5,8 @@ from fakes.curves import curves
 from pfl_lightning.errors import PflError
 from pfl_lightning.report import time_figure
 from pfl_lightning.report.compare_curves import converged_round, without_doubling
-from pfl_lightning.report.compare_tables import time_table
+from pfl_lightning.report.compare_tables import final_table, time_table
+from pfl_lightning.report.drawing import styles_of
 
 ONE = {"finetuned": [[0.5]], "stored": [[0.5]]}
 
@@ -111,6 +112,21 @@ def test_curves_of_one_name_are_told_apart_by_the_settings_that_differ(write_run
     # three networks, two of one class: the class does not tell them apart
     runs.append(write_run("five", ONE, model={"network": other}))
     assert len({curve.label for curve in curves(*runs)}) == 4
+
+
+def test_runs_that_have_diverged_are_marked_and_keep_their_look(write_run, log):
+    """The first cell of a loss is empty, as none was logged."""
+    folders = [write_run(f"{seed}", ONE, "FedAvg", seed=seed) for seed in (1, 2)]
+    other = write_run("other", ONE, "FedAvg", model={"local": {"lr": 9.0}})
+    log(folders[1], "train/loss", {0: "", 5: "1.0", 10: "nan"})
+    log(other, "train/loss", {5: "inf"})
+    (finetuned, *_), (diverged, *_) = (curves(*runs, models=["finetuned"]) for runs in (folders, [other]))
+    assert finetuned.label.endswith(" (1 of 2 seeds diverged)")
+    assert diverged.label.endswith(" (diverged)")
+    assert styles_of([finetuned]) == styles_of(curves(folders[0], models=["finetuned"]))
+    assert [row["method"] for row in final_table([diverged]).rows] == [diverged.label]
+    both = curves(folders[0], other, models=["stored"])
+    assert [curve.label for curve in both] == ["FedAvg (stored), lr=0.1", "FedAvg (stored), lr=9.0 (diverged)"]
 
 
 def test_runs_that_make_no_curves_are_refused(write_run):

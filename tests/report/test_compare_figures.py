@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from fakes.curves import curves
 
-from pfl_lightning.report import time_figure
+from pfl_lightning.report import save_figure, time_figure
 from pfl_lightning.report.compare_figures import cohort_figure, cohorts_differ, cost_figure
 from pfl_lightning.report.measures import COMMUNICATION, LINK, ROUNDS
 
@@ -40,6 +40,18 @@ def test_a_method_looks_the_same_in_all_panels_and_is_named_once(three_methods):
     assert rest == [first, first]
     assert [style for _, _, style in first] == ["-", "--", "-"]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["FedRep", "FedRep-SRPFL", "Local"]
+
+
+def test_many_curves_with_long_names_are_named_below_the_panels_within_the_figure(write_run, tmp_path):
+    networks = [{"class_path": "my.Net", "init_args": {"a_long_option": n, "another_long_option": n}} for n in range(9)]
+    runs = [write_run(f"{n}", {"stored": [[0.2], [0.5]]}, model={"network": net}) for n, net in enumerate(networks)]
+    figure = time_figure(curves(*runs), [0, 10])
+    save_figure(figure, tmp_path / "figure.svg")
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
+    assert figure.bbox.y0 <= box.y0 < box.y1 < min(axes.get_window_extent().y0 for axes in figure.axes)
+    assert max(len(line) for text in legend.get_texts() for line in text.get_text().split("\n")) < 40
 
 
 def test_a_single_evaluation_can_be_seen(write_run):

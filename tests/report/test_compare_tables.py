@@ -67,6 +67,7 @@ def test_the_final_table_is_of_the_last_evaluation_never_of_the_best(write_run):
     expected = {
         "mean": 0.5,
         "std over clients": sqrt((0.09 + 0.01 + 0.16) / 3),
+        "worst 10 %": 0.2,
         "worst": 0.2,
         "p10": 0.24,
         "p50": 0.4,
@@ -75,8 +76,54 @@ def test_the_final_table_is_of_the_last_evaluation_never_of_the_best(write_run):
     assert {name: row[name] for name in expected} == pytest.approx(expected)
     assert all(isnan(row[f"{name}_seed_std"]) for name in expected)
     header, line = cells(table.text)
-    assert header == ["method", "seeds", "round", "mean", "std over clients", "worst", "p10", "p50", "p90"]
-    assert line == ["FedRep", "1", "10", "50.0", "29.4", "20.0", "24.0", "40.0", "80.0"]
+    assert header == [
+        "method",
+        "seeds",
+        "round",
+        "mean",
+        "std over clients",
+        "worst 10 %",
+        "worst",
+        "p10",
+        "p50",
+        "p90",
+    ]
+    assert line == ["FedRep", "1", "10", "50.0", "29.4", "20.0", "20.0", "24.0", "40.0", "80.0"]
+
+
+@pytest.mark.parametrize("score_name", ["accuracy", "loss"])
+def test_the_worst_tenth_of_the_clients_has_their_mean_score(score_name, write_run):
+    scores = [0.01 * client for client in range(30)]
+    (row,) = final_table(curves(write_run("run", {"stored": [scores]}, score_name=score_name))).rows
+    worst = scores[:3] if score_name == "accuracy" else scores[-3:]
+    assert row["worst 10 %"] == pytest.approx(sum(worst) / 3)
+
+
+def test_the_latex_table_has_the_best_of_each_column_in_bold(write_run):
+    found = curves(
+        write_run("one", {"stored": [[0.2, 0.6]]}, model={"head_epochs": 1}),
+        write_run("two", {"stored": [[0.1, 0.9]]}, model={"head_epochs": 2}),
+    )
+    _, *lines = [line.strip(" \\").split(" & ") for line in final_table(found).latex.splitlines() if " & " in line]
+    assert lines == [
+        [
+            r"FedRep, head\_epochs=1",
+            "40.0",
+            *(rf"\textbf{{{best}}}" for best in ("20.0", "20.0", "20.0", "24.0")),
+            "40.0",
+            "56.0",
+        ],
+        [
+            r"FedRep, head\_epochs=2",
+            r"\textbf{50.0}",
+            "40.0",
+            "10.0",
+            "10.0",
+            "18.0",
+            r"\textbf{50.0}",
+            r"\textbf{82.0}",
+        ],
+    ]
 
 
 def test_the_final_table_has_mean_and_sample_deviation_over_the_seeds(write_run):
@@ -92,7 +139,7 @@ def test_the_final_table_has_mean_and_sample_deviation_over_the_seeds(write_run)
 def test_the_worst_loss_is_the_largest_and_needs_no_correct_predictions(write_run):
     found = curves(write_run("run", {"stored": [[1.5, 2.5]]}, score_name="loss"))
     assert final_table(found).rows[0]["worst"] == 2.5
-    assert cells(final_table(found).text)[1][3:6] == ["2.0000", "0.5000", "2.5000"]
+    assert cells(final_table(found).text)[1][3:7] == ["2.0000", "0.5000", "2.5000", "2.5000"]
     (row,) = error_table(found).rows
     assert (row["mean"], row["worst"]) == (2.0, 2.5)
     assert error_table(found).text.startswith("Clients' test loss at the last evaluation")
@@ -124,7 +171,7 @@ def raced(write_run, doubling):
 
 
 def test_the_table_of_times_has_the_mean_over_seeds_and_the_ratio_to_no_doubling(raced):
-    rows, text = time_table(raced, [0.6, 0.7], [0, 10])[1:]
+    rows, text = time_table(raced, [0.6, 0.7], [0, 10])[1:3]
     by_key = {(row["target"], row["method"], row["communication_time"]): row for row in rows}
     # seeds: 10 s after 20 rounds, and 10 s after 10 rounds, of 10 s of communication each
     doubled = by_key[0.6, "FedRep-SRPFL", 10]
@@ -184,7 +231,7 @@ def test_the_table_of_convergence_has_the_mean_over_seeds_where_all_have_converg
     assert not curves(write_run("none", {"stored": [[0.1], [0.6]]}))[0].logs_losses()
     (diverged,) = curves(write_run("diverged", {"stored": [[0.1]]}, compute=[0]))
     assert cells(convergence_table([diverged], [0])[2])[1:] == [["FedRep", "-", "-"]]
-    rows, text = convergence_table(found, [0, 10])[1:]
+    rows, text = convergence_table(found, [0, 10])[1:3]
     first, _, never, _ = rows
     assert (first["round"], first["seconds"], first["reached"]) == ((15 + 19) / 2, (30 + 38) / 2, 2)
     assert (isnan(never["seconds"]), never["reached"]) == (True, 0)
@@ -202,7 +249,7 @@ def test_the_bits_to_a_target_are_those_of_the_first_evaluation_that_has_it(writ
     ]
     for folder, sent in zip(folders, (3e6, 5e6), strict=True):
         log(folder, "bits/total", {5: sent / 2, 10: sent, 20: 2 * sent})
-    rows, text = cost_table(curves(*folders), [0.7, 0.8], COMMUNICATION)[1:]
+    rows, text = cost_table(curves(*folders), [0.7, 0.8], COMMUNICATION)[1:3]
     assert [(row["after_bits"], row["bits"], row["reached"]) for row in rows[:1]] == [(0, 4e6, 2)]
     assert (isnan(rows[1]["bits"]), rows[1]["reached"]) == (True, 0), "the seeds share two evaluations"
     header, *lines = cells(text)

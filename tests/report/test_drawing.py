@@ -27,6 +27,11 @@ def test_all_methods_can_be_told_apart_without_colours():
     assert len(seen) == len(looks) == 40
 
 
+def test_thirty_curves_differ_in_marker_and_in_colour_with_marker():
+    looks = looks_of(["FedAvg", "FedRep", *(f"FedRep, lr={number}" for number in range(28))])
+    assert len({(look["marker"], look["markerfacecolor"] == "white") for look in looks}) == 30
+
+
 def test_doubling_keeps_the_colour_and_dashes_the_line():
     for doubled, plain in {"FedRep-SRPFL": "FedRep", "Mine + doubling": "Mine"}.items():
         one, other = looks_of([plain, doubled], [plain, plain])

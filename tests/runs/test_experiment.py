@@ -269,11 +269,22 @@ class Interrupt(pl.Callback):
 
 @pytest.mark.slow
 def test_an_interrupted_cell_has_saved_its_round(capsys):
-    with pytest.raises(KeyboardInterrupt):
+    line = r"the run is saved in 'python/.*/version_0'; fit\(resume=True\) continues"
+    with pytest.raises(KeyboardInterrupt, match=line):
         experiment(rounds=4, callbacks=[StageDoubling(n0=2, rounds_per_stage=2), Interrupt()]).fit()
+    error = capsys.readouterr().err
+    assert "fit(resume=True) continues" in error
+    assert "--ckpt_path" not in error
     resumed = experiment(rounds=4).fit(resume=True)
     straight = experiment(rounds=4, folder="straight").fit()
     assert (resumed.folder / "clients.csv").read_bytes() == (straight.folder / "clients.csv").read_bytes()
+
+
+def test_a_run_shows_its_folder_and_what_it_has_reached():
+    run = small().fit()
+    score = 100 * run.results().query("split == 'test' and model == 'global'")["mean"].iloc[-1]
+    assert repr(run) == f"<Run '{run.folder}', round 1, test accuracy (%): {score:.1f}>"
+    assert repr(Run("nowhere")) == "<Run 'nowhere'>"
 
 
 @pytest.mark.slow

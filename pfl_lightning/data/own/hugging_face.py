@@ -26,7 +26,7 @@ class HuggingFace(OwnData):
     The split ``train`` is for training; ``test``, or without one (or if its targets are all -1, hidden) ``validation``,
     is for testing. Classes are matched by name. Pictures are decoded from the
     bytes in the data set, never from a path or an address that it names, in the formats of ``ImageFolders``. Needs
-    ``pip install "pfl_lightning[datasets]"``.
+    ``uv pip install "pfl_lightning[datasets]"``.
 
     Args:
         dataset: From Python: a ``Dataset``, a ``DatasetDict`` with ``train``, or the folder that is ``root`` on the
@@ -129,7 +129,7 @@ def _open(root: Path) -> "Dataset | dict[str, Dataset]":
     try:
         from datasets import Dataset, load_from_disk
     except ImportError as error:
-        raise PflError(f'data: HuggingFace needs pip install "pfl_lightning[datasets]" ({error})') from error
+        raise PflError(f'data: HuggingFace needs uv pip install "pfl_lightning[datasets]" ({error})') from error
     if any((root / name).is_file() for name in ("dataset_dict.json", "state.json")):
         return load_from_disk(str(root))
     from pyarrow import concat_tables

@@ -45,7 +45,7 @@ class OwnData(FederatedDataModule):
         target_type: What the targets are: classes, labels (several of each sample) or numbers. Default: as their type
             and shape say, see ``encode_targets``.
         tokenizer: For inputs that are texts: folder of a tokenizer of ``transformers``, such as that of a
-            ``HuggingFaceModel``, or its name on huggingface.co. Needs ``pip install "pfl_lightning[huggingface]"``.
+            ``HuggingFaceModel``, or its name on huggingface.co. Needs ``uv pip install "pfl_lightning[huggingface]"``.
         max_length: Tokens of each text: longer ones are cut, shorter ones padded.
         kwargs: See ``FederatedDataModule``.
 

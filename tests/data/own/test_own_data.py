@@ -479,7 +479,7 @@ def test_a_repository_with_several_data_sets_is_refused(datasets, tmp_path):
 
 def test_hugging_faces_missing_library_gets_a_line(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(PflError, match=r'^data: HuggingFace needs pip install "pfl_lightning\[datasets\]"'):
+    with pytest.raises(PflError, match=r'^data: HuggingFace needs uv pip install "pfl_lightning\[datasets\]"'):
         HuggingFace(tmp_path).setup()
 
 

@@ -66,7 +66,7 @@ def test_a_tokenizer_that_cannot_pad_gets_a_line(hugging_face, tmp_path):
 def test_a_missing_library_gets_a_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     monkeypatch.delitem(sys.modules, "transformers.utils", raising=False)
-    with pytest.raises(PflError, match=r'^data.tokenizer: needs pip install "pfl_lightning\[huggingface\]"'):
+    with pytest.raises(PflError, match=r'^data.tokenizer: needs uv pip install "pfl_lightning\[huggingface\]"'):
         Arrays(TEXTS, LABELS, tokenizer="bert").load()
 
 
