@@ -239,8 +239,9 @@ class Method(pl.LightningModule):
             seed: Seed for random states.
 
         Returns:
-            The stacks of ``clients``, ``[clients, ...]``, under the network's names or others. Their rows are written
-            one by one, so ``clone()`` a view that is more than a broadcast of one row, such as a slice or a transpose.
+            The stacks of ``clients``, ``[clients, ...]``, under the network's names or others. They are
+            copied, so they may be views. Those that ``super()`` returns are views of ``tensors``, which all clients
+            share: ``clone()`` one before you change it in place.
         """
         personal = prefixed("personal", tensors) if self.personal else {}
         return repeated({**select(tensors, self.kept), **personal}, num_clients)

@@ -64,7 +64,13 @@ LOOKS = {
     for color, shape, pair in zip(COLORS, SHAPES, PAIRS, strict=True)
     for name, filled in zip(pair, (True, False), strict=True)
 }
-SPARE_SHAPES = "*", "d", "p", (4, 1, 0), (3, 1, 0)  # the last two are stars with four and three points
+SPARE_SHAPES: Sequence[str | tuple[int, int, int]] = (
+    "*",
+    "d",
+    "p",
+    (4, 1, 0),
+    (3, 1, 0),
+)  # the last two are stars with four and three points
 SPARE_LOOKS = [
     Look(color, shape, filled)
     for color, (shape, filled) in zip(COLORS, product(SPARE_SHAPES, (True, False)), strict=True)
