@@ -225,7 +225,7 @@ def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
         ("data describe --figure a.xyz", 1, "figure: a.xyz is not possible (Format "),
         ("fit FedRep", 2, "FedRep: the option before it is missing"),
         ("fit methods/fedrep", 2, "methods/fedrep: the option before it is missing"),
-        ("fit --model", 2, "--model, or an option below it: a value is missing"),
+        ("fit --model", 2, "--model: a value is missing"),
         ("fit --ckpt_path last", 1, "ckpt_path: last, but no run in 'runs/FedAvg-Digits' has a readable"),
         ("fit --seed_everything true", 2, "seed_everything: true is not possible; allowed: a whole number"),
         ("fit --seed=-3", 2, "seed_everything: -3 is not possible; allowed: a whole number"),
