@@ -14,10 +14,21 @@ from torch.func import grad
 from pfl_lightning import methods
 from pfl_lightning.client import SmoothL1
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import FedAvg, FedBABU, FedBN, FedDPA, FedRep, LinearFedRep, Local, Method, Sparsity
+from pfl_lightning.methods import (
+    ClientLoop,
+    FedAvg,
+    FedBABU,
+    FedBN,
+    FedDPA,
+    FedRep,
+    LinearFedRep,
+    Local,
+    Method,
+    Sparsity,
+)
 from pfl_lightning.models import VGG
 
-EVERY = [kind for kind in KINDS if kind not in (Method, LinearFedRep, FedBN, FedDPA)]
+EVERY = [kind for kind in KINDS if kind not in (Method, ClientLoop, LinearFedRep, FedBN, FedDPA)]
 STEPS = {"epochs": 3, "epoch_steps": 1}
 
 

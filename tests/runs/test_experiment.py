@@ -205,7 +205,7 @@ def test_own_parts_that_settings_can_say_are_in_them_and_the_run_goes_on_and_ope
 def wards(flip: int = 1) -> Arrays:
     digits = load_digits(n_class=3)
     clients = [f"ward {number % 4}" for number in range(len(digits.target))]
-    return Arrays(digits.images[::flip].astype("float32"), digits.target, clients)
+    return Arrays(digits.images[::flip].astype("float32"), digits.target, clients, layout="NHW")
 
 
 @pytest.mark.slow

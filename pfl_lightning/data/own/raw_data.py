@@ -45,7 +45,8 @@ register_type(
     ObjectFromPython,
     serializer=lambda value: f"{FROM_PYTHON}{type(value).__name__}",
     deserializer=_refuse,
-    type_check=lambda value, _: not isinstance(value, str | int | float),  # a word or a number is no array
+    # a word, a number or null is no array
+    type_check=lambda value, _: value is not None and not isinstance(value, str | int | float),
 )
 FromPython: Any = ObjectFromPython
 
