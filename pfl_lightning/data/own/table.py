@@ -103,9 +103,8 @@ class Table(OwnData):
             raise PflError(f"data.file: the first line of '{self.file}' must have names of columns, got {shown(names)}")
         if twice := {name for name in names if names.count(name) > 1}:
             raise PflError(f"data.file: two columns of '{self.file}' have the name '{min(twice)}'; rename one")
-        table = pd.read_csv(
-            self.file, sep=separator, low_memory=False
-        )  # in parts, a column could be numbers here and text there
+        # in parts, a column could be numbers here and text there
+        table = pd.read_csv(self.file, sep=separator, low_memory=False)
         if self.client in names:
             options = {"sep": separator, "usecols": [self.client], "dtype": str, "keep_default_na": False}
             written = pd.read_csv(self.file, **options)[self.client]
@@ -131,26 +130,21 @@ def _encode(table: "DataFrame") -> tuple[Array, str]:
     texts = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
     for name in texts:
         _check_text(table[name])
+    counts = table.nunique()
     parts = []
     if numbers := len(table.columns) - len(texts):
         parts.append(f"{numbers} of numbers")
-    parts += [f"'{name}' one for each of {table[name].nunique()} values" for name in texts]
-    counts = table.nunique()
+    parts += [f"'{name}' one for each of {counts[name]} values" for name in texts]
     if constant := [str(name) for name in table if counts[name] == 1]:
         parts.append(f"with a single value: {shown(constant)}")
-    ids = [str(name) for name in table if is_id(table[name], 1) and name not in texts]
-    if ids:
+    wholes = [name for name in table if name not in texts and table[name].dtype.kind != "f"]
+    if ids := [name for name in wholes if counts[name] == len(table) >= FEWEST_LINES]:
         warnings.warn(
             f"data.features: '{ids[0]}' has another whole number in every line, and is an input; leave it out "
             "if it is the number of a line",
             stacklevel=2,
         )
     return pd.get_dummies(table, columns=texts).to_numpy(np.float64), ", ".join(parts)
-
-
-def is_id(column: "Series", share: float) -> bool:
-    """Whether this share of the lines of a column of whole numbers or text has values of their own, as with ids."""
-    return column.dtype.kind != "f" and len(column) >= FEWEST_LINES and column.nunique() >= share * len(column)
 
 
 def is_number(text: str) -> bool:
@@ -183,6 +177,6 @@ def _check_text(column: "Series") -> None:
         raise PflError(f"{key} has numbers as text, such as '{text.iloc[0]}'; {remedy}")
     if text.str.match(DATE).mean() >= MOSTLY:
         raise PflError(f"{key} has dates, such as '{text.iloc[0]}'; {remedy}")
-    if is_id(text, ALMOST_ALL) or text.nunique() > MOST_VALUES:
-        count = f"{text.nunique():,} values in {len(text):,} lines"
-        raise PflError(f"{key} of text has {count}; {remedy}")
+    values = text.nunique()
+    if (len(text) >= FEWEST_LINES and values >= ALMOST_ALL * len(text)) or values > MOST_VALUES:
+        raise PflError(f"{key} of text has {values:,} values in {len(text):,} lines; {remedy}")

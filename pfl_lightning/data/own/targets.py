@@ -85,8 +85,8 @@ def _type_of(targets: Array) -> TargetType:
         return "classes"
     values = np.unique(targets)
     if len(values) <= min(FEW_CLASSES, len(targets) / 5) and (values % 1 == 0).all():
-        shown = ", ".join(f"{value:.1f}" for value in values[:3])
-        raise ValueError(f"targets are floats that look like {len(values)} classes ({shown}, ...); {_decided()}")
+        first = ", ".join(f"{value:.1f}" for value in values[:3])
+        raise ValueError(f"targets are floats that look like {len(values)} classes ({first}, ...); {_decided()}")
     return "numbers"
 
 
@@ -176,9 +176,10 @@ def _masks(splits: Sequence[RawData]) -> Targets:
         requirement = f"classes counted from 0, or {IGNORED} to ignore a pixel"
         in_range = (array >= 0) & (array <= IGNORED)
         check_values(torch.from_numpy(array), torch.from_numpy(in_range), "masks", requirement)
-    largest = max(int(array.max(initial=0, where=array != IGNORED)) for array in arrays)
+    present = set[int]().union(*(np.unique(array).tolist() for array in arrays)) - {IGNORED}
+    largest = max(present, default=0)
     if not largest:
         raise ValueError(f"masks must have two classes or more, got only 0 and {IGNORED}, which is ignored")
     names = tuple(splits[0].class_names or map(str, range(largest + 1)))
-    result = _named([torch.from_numpy(array.astype(np.uint8)) for array in arrays], Segmentation(), names)
-    return _with_empty(result, set[int]().union(*(np.unique(array).tolist() for array in arrays)))
+    masks = [torch.from_numpy(array.astype(np.uint8)) for array in arrays]
+    return _with_empty(_named(masks, Segmentation(), names), present)
