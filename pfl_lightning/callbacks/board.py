@@ -3,10 +3,14 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from inspect import signature
+from time import time
 
 import lightning.pytorch as pl
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.plugins.hparams import api_pb2, metadata
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo
 from tensorboard.plugins.hparams.summary_v2 import HParam, Metric, hparams_config_pb, hparams_pb
 
 from pfl_lightning import methods
@@ -55,6 +59,20 @@ class Board(TensorBoardLogger):
         writer.add_summary(hparams_config_pb(table_columns, [Metric(tag) for tag in results]))
         # with an id of its own: runs with the same settings would share a row
         writer.add_summary(hparams_pb({column_of(key): value for key, value in row.items()}, trial_id=self.log_dir))
+
+    @rank_zero_only
+    def finalize(self, status: str) -> None:
+        """Say in the table of the tab *HParams* whether the run has ended or failed, as one that has diverged does."""
+        if self._experiment is not None:
+            outcome = api_pb2.STATUS_FAILURE if status == "failed" else api_pb2.STATUS_SUCCESS
+            content = HParamsPluginData(session_end_info=SessionEndInfo(status=outcome, end_time_secs=time()))
+            value = Summary.Value(
+                tag=metadata.SESSION_END_INFO_TAG,
+                metadata=metadata.create_summary_metadata(content),
+                tensor=metadata.NULL_TENSOR,
+            )
+            self.experiment.file_writer.add_summary(Summary(value=[value]))
+        super().finalize(status)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ class RunSummary(pl.Callback):
     """Prints the final scores, what targets are but classes, the density of sparse models, the time and the run folder.
 
     The 10th, 50th and 90th percentile come from ``PercentileErrors``; columns of percentiles that it does not log are
-    empty.
+    empty. A last column counts the clients without a value, if there are any.
 
     Args:
         verbose: Whether it says how each layer was trained, too.
@@ -106,7 +106,12 @@ class RunSummary(pl.Callback):
         evaluated = "New clients" if federated(trainer).new_clients else "Clients"
         title = f"{evaluated}' {split} {score_kind.label} after round {method.accounting.clock.rounds}"
         table = Table("model", *COLUMNS, title=title, title_justify="left")
-        for model in method.evaluated_models:
-            values = [trainer.callback_metrics.get(f"{split}/{model}/{score_kind.name}/{column}") for column in COLUMNS]
-            table.add_row(model, *("" if value is None else score_kind.show(float(value)) for value in values))
+        names = {model: f"{split}/{model}/{score_kind.name}" for model in method.evaluated_models}
+        left_out = {model: int(trainer.callback_metrics.get(f"{name}/left_out", 0)) for model, name in names.items()}
+        if any(left_out.values()):
+            table.add_column("left out")
+        for model, name in names.items():
+            values = [trainer.callback_metrics.get(f"{name}/{column}") for column in COLUMNS]
+            shown = ("" if value is None else score_kind.show(float(value)) for value in values)
+            table.add_row(model, *shown, *([str(left_out[model])] if any(left_out.values()) else []))
         return table

@@ -30,6 +30,8 @@ def sweep_command(args: list[str]) -> None:
     except SettingsError as error:
         hint = "; options of pfl fit come after --, or in passed" if ": no such option" in str(error) else ""
         raise SettingsError(f"{error}{hint}") from error
+    if isinstance(options.passed, dict):
+        raise SettingsError(f"passed must be words as on the command line, such as --rounds=3, got {options.passed}")
     passed = list(without_aliases([*as_list(options.passed), *args[split + 1 :]]))
     option = "search" if options.search else "vary"
     try:

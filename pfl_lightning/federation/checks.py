@@ -262,6 +262,7 @@ def check_uplink(uplink: Sequence[Step], method: str, shared: Collection[str], u
 
 def check_aggregator(
     aggregator: Aggregator,
+    method: str,
     shared: Collection[str],
     further: Collection[str],
     statistics: Collection[str],
@@ -273,6 +274,7 @@ def check_aggregator(
 
     Args:
         aggregator: The method's aggregator.
+        method: Name of the method.
         shared: Names of the tensors of the shared model.
         further: What clients upload beside it.
         statistics: Those of the shared tensors that are statistics of BatchNorm.
@@ -283,15 +285,11 @@ def check_aggregator(
     Raises:
         PflError: If something is not possible, or the library that counts the budget is missing.
     """
+    not_possible = f"model.aggregator: {type(aggregator).__name__} is not possible with {method}, whose clients"
     if aggregator.needs == "rows" and not uploads_models:
-        what = f"{type(aggregator).__name__} is not possible with several models, or weighted ones"
-        raise PflError(f"model.aggregator: {what}; allowed: Aggregator, SecureAggregator")
-    if aggregator.needs == "rows" and not shared:
-        name = type(aggregator).__name__
-        raise PflError(f"model.aggregator: {name} is not possible where clients upload no model; allowed: Aggregator")
-    if aggregator.hides and not (shared or further):
-        name = type(aggregator).__name__
-        raise PflError(f"model.aggregator: {name} is not possible where clients upload no model; allowed: Aggregator")
+        raise PflError(f"{not_possible} upload several models, or weighted ones; allowed: Aggregator, SecureAggregator")
+    if (aggregator.needs == "rows" and not shared) or (aggregator.hides and not (shared or further)):
+        raise PflError(f"{not_possible} upload no model; allowed: Aggregator")
     if not isinstance(aggregator, DPAggregator):
         return
     if weighting != "uniform":
@@ -302,15 +300,9 @@ def check_aggregator(
             "parameters; allowed: local, or a network without BatchNorm"
         )
     if chooses:
-        raise PflError(
-            "model.aggregator: DPAggregator is not possible with a method that chooses clients; allowed: "
-            "SecureAggregator"
-        )
+        raise PflError(f"{not_possible} are chosen by what they hold; allowed: SecureAggregator")
     if further:
-        raise PflError(
-            "model.aggregator: DPAggregator is not possible with a method whose clients upload more than a model; "
-            "allowed: SecureAggregator"
-        )
+        raise PflError(f"{not_possible} upload more than a model; allowed: SecureAggregator")
     try:
         import dp_accounting  # noqa: F401
     except ImportError as error:

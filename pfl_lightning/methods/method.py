@@ -610,7 +610,7 @@ class Method(pl.LightningModule):
         self.shared = self.parts["all"] - self.kept
         chooses = type(self).select_clients is not Method.select_clients
         uploaded = (self.shared, self.uploads, self.shared & statistics)
-        check_aggregator(self.aggregator, *uploaded, self.weighting, chooses, self.uploads_models)
+        check_aggregator(self.aggregator, type(self).__name__, *uploaded, self.weighting, chooses, self.uploads_models)
         check_uplink(self.uplink, type(self).__name__, self.shared, self.uploads_models)
         tensors = movable(self.network)
         start = checked_rows(self.initial_state(tensors, num_clients, seed), num_clients)

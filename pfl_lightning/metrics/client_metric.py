@@ -82,7 +82,7 @@ class ClientMetric(Metric):
             targets: ``[samples]``, at least one.
 
         Raises:
-            ValueError: If the metric returns neither one number nor one for each class.
+            ValueError: If the metric refuses them, or returns neither one number nor one for each class.
         """
         (metric,) = self.wrapped
         (task,) = self.task
@@ -98,7 +98,7 @@ class ClientMetric(Metric):
             except ValueError as error:
                 if MEANINGLESS.search(str(error)):
                     return outputs.new_tensor(torch.nan)
-                raise
+                raise ValueError(f"{type(metric).__name__} of a client: {error}") from error
         is_meaningless = any(MEANINGLESS.search(str(warning.message)) for warning in caught)
         if not isinstance(value, Tensor) or value.ndim > 1:
             raise ValueError(f"{type(metric).__name__} returns neither one number nor one for each class")

@@ -41,7 +41,7 @@ _EXPECTED = re.compile(
 )
 _NO_CLASS = re.compile(
     "import path|subclass|instantiatable class|No module named '|has no attribute '|content in sub-config file"
-    "|to be a function that returns"
+    "|to be a function that returns|must include a class_path"
 )
 _REASON = re.compile(r"(?:.* callable class: )?(No module named.*?|module '.*?|Import path .*?)(?:\. Got value: .*)?$")
 _WORDS = {
@@ -52,9 +52,11 @@ _WORDS = {
     "str": "a word",
     "Path": "a file",
     "NoneType": "null",
+    "ObjectFromPython": "an object, from Python alone",
     **dict.fromkeys(("list", "tuple", "set", "Sequence", "Iterable"), "a list"),
     **dict.fromkeys(("dict", "Mapping"), "options below this key"),
 }
+_NEEDS_QUOTES = re.compile(r"True|False|[-+.\deE]+")  # words that YAML takes for something else, such as no or 007
 _BESIDE_CLASSES = {"null", "a list", "true or false"}  # what options that take classes may take, too
 _NETWORKS = "the import path of a torch module, or of a function of yours or torchvision's annotated to return one"
 _LOGGERS = "CSVLogger", "MLFlowLogger", "TensorBoardLogger", "WandbLogger"
@@ -159,6 +161,8 @@ def _problem(key: str, texts: list[str]) -> str:
     if allowed and value:
         is_item = value in choices().get(key.rpartition(".")[2], {})
         suggestion = f"; write --{key}+={value}" if is_item else ""
+        if _WORDS["str"] in allowed and _NEEDS_QUOTES.fullmatch(value):
+            suggestion = "; as a word it needs quotes, as yes, no, on, off and numbers do"
         return f"{key}: {value} is not possible{suggestion}; allowed: {', or '.join(allowed)}"
     return f"{key}: {' '.join(texts)}"
 

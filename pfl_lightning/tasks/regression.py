@@ -33,8 +33,8 @@ class Regression(Task):
         check_values(targets, targets.isfinite(), "targets", "finite numbers")
 
     def examples(self) -> tuple[Tensor, Tensor]:
-        """Four samples."""
-        numbers = torch.linspace(-1, 1, 4 * self.outputs).view(4, self.outputs)
+        """Four samples, whose numbers are positive, as some metrics want them."""
+        numbers = torch.linspace(0.25, 1, 4 * self.outputs).view(4, self.outputs)
         return numbers, numbers.squeeze(-1)
 
     def usual_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:

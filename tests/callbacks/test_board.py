@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.plugins.hparams import metadata
+from tensorboard.plugins.hparams import api_pb2, metadata
 
 from pfl_lightning.callbacks.board import EVALUATED, FIRST_COLUMNS, column_of, columns
 from pfl_lightning.cli import main
@@ -55,6 +55,18 @@ def test_the_table_opens_with_what_matters_and_the_newest_results(board):
         assert newest.step == 2
         assert newest.value == pytest.approx(float(last[tag]))
     assert [event.value for event in board.Scalars(EVALUATED)] == [0, 2]
+
+
+def outcome(board):
+    return metadata.parse_session_end_info_plugin_data(content(board, metadata.SESSION_END_INFO_TAG)).status
+
+
+def test_the_table_tells_runs_that_have_ended_from_those_that_have_failed(board, in_an_empty_folder, capsys):
+    assert outcome(board) == api_pb2.STATUS_SUCCESS
+    with pytest.raises(SystemExit):
+        main(["fit", "--model=FedRep", "--model.local.lr=1e9", *TINY, *PLAIN, "--trainer.max_steps=2"])
+    assert "FedRep diverged" in capsys.readouterr().err
+    assert outcome(EventAccumulator(str(RUN)).Reload()) == api_pb2.STATUS_FAILURE
 
 
 def test_the_headline_is_the_mean_of_the_first_model(board):

@@ -1,6 +1,9 @@
+import re
+from functools import partial
+
 import pytest
 from fakes.methods import TINY, small
-from torchmetrics.classification import MulticlassF1Score
+from torchmetrics.classification import MulticlassAUROC, MulticlassF1Score
 
 from pfl_lightning.callbacks import ClientMetrics, RunSummary
 from pfl_lightning.methods import FedPer
@@ -34,3 +37,14 @@ def test_every_metric_has_a_table_for_the_split(ragged_data, fit, capsys):
         "Clients' test accuracy (%) after round 1",
         "Clients' test f1 after round 1",
     ]
+
+
+def test_clients_without_a_value_are_counted_beside_the_mean_of_the_others(ragged_data, fit, capsys):
+    method = small()
+    fit(method, ragged_data(), 1, callbacks=[RunSummary(), ClientMetrics(partial(MulticlassAUROC, average="none"))])
+    _, accuracy, area = capsys.readouterr().out.split("Clients' test ")
+    left_out = int(method.trainer.callback_metrics["test/global/auroc/left_out"])
+    assert 0 < left_out < 6
+    assert "left out" not in accuracy
+    assert "left out" in area
+    assert re.search(rf"global .*\b{left_out} +\W$", area, re.MULTILINE)

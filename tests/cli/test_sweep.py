@@ -406,11 +406,11 @@ def test_what_cannot_be_planned_is_refused_before_anything_starts(words, line, p
     ("text", "line"),
     [
         ("methods: {a: 1}", "methods: {'a': 1} is not possible; allowed: a word (in sweep.yaml)"),
-        ("methods: 3", "methods: 3 is not possible; allowed: a word (in sweep.yaml)"),
+        ("methods: 3", "methods: 3 is not possible; as a word it needs quotes, as yes, no, on, off and numbers do"),
         ("out: [a]", "out: ['a'] is not possible; allowed: a word (in sweep.yaml)"),
         ("vary: {a: 1}", "vary: {'a': 1} is not possible; allowed: a setting and its values: model.local.lr=0.1,0.03"),
         ("search: [{a: 1}]", "search: {'a': 1} is not possible; allowed: a setting and its values: model.local.lr=0.1"),
-        ("passed: {a: 1}", "{'a':"),
+        ("passed: {a: 1}", "passed must be words as on the command line, such as --rounds=3, got {'a': 1}"),
     ],
 )
 def test_what_a_file_has_in_the_place_of_words_is_refused(text, line, planned, refused):

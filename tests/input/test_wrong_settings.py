@@ -34,6 +34,8 @@ F1 = "torchmetrics.classification.MulticlassF1Score"
         ("--model=FedRep --lr --rounds=1", 2, "--model.local.lr: a value is missing"),
         ("--model.dict_kwargs.a=1", 2, "model.dict_kwargs: dict_kwargs is not possible; allowed: init_args"),
         ("--trainer.callbacks+=OracleDoubling", 2, "trainer.callbacks.n0: a value is missing; see --trainer.callbacks"),
+        # words that YAML takes for something else
+        ("--data=Table --data.target=[no]", 2, "data.target: False is not possible; as a word it needs quotes, as y"),
         # no such option, class or choice
         ("--model.local.lrr=0.1", 2, "model.local.lrr: "),
         ("--model.epochs=5", 2, "model.epochs: FedAvg has no such option; did you mean local.epochs?"),
@@ -113,6 +115,7 @@ F1 = "torchmetrics.classification.MulticlassF1Score"
             2,
             "model.task.loss.gamma: CrossEntropyLoss has",
         ),
+        (f"{RATES}={{}}", 2, "model.local.lr_schedule: {} is not possible; allowed: the import path of a class"),
         (f"{RATES}=CosineAnnealingLR", 2, "model.local.lr_schedule.T_max: a value is missing; see --model.local."),
         (
             f"--model.local.lr_decay=0.5 {RATES}=StepLR {RATES}.step_size=1",

@@ -45,7 +45,7 @@ class Reading(FedRep):
 
 @pytest.mark.parametrize("sums", [SecureAggregator, partial(DPAggregator, noise_multiplier=1.0)])
 @pytest.mark.parametrize(
-    ("make", "why"), [(Alone, "where clients upload no model"), (Reading, "with Reading, whose s")]
+    ("make", "why"), [(Alone, "with Alone, whose clients upload no model"), (Reading, "with Reading, whose s")]
 )
 def test_what_an_aggregator_could_not_hide_is_refused(make, why, sums, train):
     with pytest.raises(PflError, match=rf"^model.aggregator: \w+Aggregator is not possible {why}"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn import metrics as sk
-from torchmetrics import MeanAbsoluteError, R2Score
+from torchmetrics import MeanAbsoluteError, R2Score, TweedieDevianceScore
 from torchmetrics.classification import (
     AUROC,
     BinaryAUROC,
@@ -87,6 +87,13 @@ def test_one_sample_has_no_r2():
     outputs, targets = torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([0.0, 2.0, 2.0])
     assert np.isnan(measured(R2Score, outputs[:1], targets[:1], 1))
     assert measured(R2Score, outputs, targets, 1) == pytest.approx(sk.r2_score(targets, outputs))
+
+
+def test_numbers_that_a_metric_refuses_are_refused_by_its_name():
+    outputs, targets = Regression().sized(1).examples()
+    assert measured(partial(TweedieDevianceScore, power=1), outputs, targets, 1) == 0, "examples are positive"
+    with pytest.raises(ValueError, match=r"^TweedieDevianceScore of a client: For power=1"):
+        measured(partial(TweedieDevianceScore, power=1), -outputs, targets, 1)
 
 
 def test_a_client_of_one_class_has_no_area_in_a_process_where_torchmetrics_does_not_warn(monkeypatch):

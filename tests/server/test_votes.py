@@ -129,7 +129,7 @@ def test_a_rule_that_returns_another_shape_is_one_line():
 @pytest.mark.parametrize(
     ("make", "options", "why"),
     [
-        (IFCA, {}, "with several models"),
+        (IFCA, {}, "with IFCA, whose clients upload several models"),
         (partial(DeltaFL, quantile="sums"), {}, "for other sums than of models"),
         (FedAvg, {"participation": Asynchronous(4, 2)}, "with Asynchronous"),
     ],
