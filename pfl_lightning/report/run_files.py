@@ -49,6 +49,8 @@ COMMUNICATION_TIME = "data.communication_time"
 WITHOUT_ROUNDS = "Asynchronous"
 NO_MATTER = {*SAME_NUMBERS, *AFTER_TRAINING, COMMUNICATION_TIME}
 
+LABEL_TYPES = {"method": str, "name": str, "doubling": str | None, "suffixes": Mapping, "is_baseline": bool}
+SCORE_TYPES = {"name": str, "higher_is_better": bool, "scale": float | int, "unit": str, "digits": int}
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -238,12 +240,22 @@ def read_label(folder: Path) -> Label:
         PflError: If it is not there, or is another file.
     """
     with _reading(folder / LABEL) as path:
-        label = Label(**yaml.safe_load(path.read_text()))
-        "".join([label.method, label.name, *label.suffixes.values()])  # as reports do, which fails for what is no text
-        if isinstance(label.score, Mapping):
-            label = label._replace(score=ScoreKind(**label.score))
-            f"{label.score.label} {1.0 * label.score.scale:.{label.score.digits}f}"
-        return label
+        label = Label(**_typed(yaml.safe_load(path.read_text()), LABEL_TYPES))
+        _typed(label.suffixes, dict.fromkeys(label.suffixes, str))
+        return label._replace(score=label.score and ScoreKind(**_typed(label.score, SCORE_TYPES)))
+
+
+def _typed(values: Any, types: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Values by their names, which must have types.
+
+    Raises:
+        ValueError: If one has another type.
+        LookupError: If one is missing.
+    """
+    for name, kind in types.items():
+        if not isinstance(values[name], kind):
+            raise ValueError(f"{name} is {values[name]}")
+    return values  # type: ignore[no-any-return]
 
 
 def read_table(file: Path, columns: Sequence[str]) -> "pd.DataFrame":

@@ -76,19 +76,26 @@ def encode_inputs(splits: Sequence[Any], standardize: bool, layout: Layout | Non
     if len(arrays[0]) > 1 and all((sample == arrays[0][0]).all() for sample in arrays[0]):
         warnings.warn(f"data: the inputs of all {len(arrays[0]):,} training samples are alike", stacklevel=2)
     words = f"{WORDS[read_as].format(*arrays[0].shape[1:])} ({min(kinds)})"
-    if read_as == "NL":
-        tokens = [torch.from_numpy(array) for array in arrays]
-        for split in tokens:
-            check_values(split, split >= 0, "tokens", "whole numbers from 0 (data.layout: NF makes them features)")
-        return Inputs(tokens, "tokens", Tokens(), words)
+    return _encode_tokens(arrays, words) if read_as == "NL" else _encode_numbers(arrays, read_as, standardize, words)
+
+
+def _encode_tokens(arrays: Sequence[Array], words: str) -> Inputs:
+    tokens = [torch.from_numpy(array) for array in arrays]
+    for split in tokens:
+        check_values(split, split >= 0, "tokens", "whole numbers from 0 (data.layout: NF makes them features)")
+    return Inputs(tokens, "tokens", Tokens(), words)
+
+
+def _encode_numbers(arrays: Sequence[Array], layout: str, standardize: bool, words: str) -> Inputs:
+    """Pixels, which their transform standardizes, or numbers, which are standardized here."""
     is_pixels = arrays[0].dtype == np.uint8
     if not is_pixels:
         for array in arrays:
             check_values(torch.from_numpy(array), torch.from_numpy(np.isfinite(array)), "inputs", "finite numbers")
-    axis = CHANNEL_AXIS.get(read_as)
+    axis = CHANNEL_AXIS.get(layout)
     if standardize:
-        mean, deviation = moments(arrays[0], axis, keeps_indicators=read_as not in PICTURES)
-        scope = "all together" if axis is None else "each feature" if read_as == "NF" else "each channel"
+        mean, deviation = moments(arrays[0], axis, keeps_indicators=layout not in PICTURES)
+        scope = "all together" if axis is None else "each feature" if layout == "NF" else "each channel"
         words += f", standardized {scope} (deviations {deviation.min():.3g} to {deviation.max():.3g})"
     else:
         mean, deviation = np.zeros(1), np.full(1, 255.0 if is_pixels else 1.0)
@@ -97,7 +104,7 @@ def encode_inputs(splits: Sequence[Any], standardize: bool, layout: Layout | Non
         transform = ImageTransform(torch.from_numpy(mean / 255).float(), torch.from_numpy(deviation / 255).float())
         return Inputs([torch.from_numpy(array) for array in arrays], "numbers", transform, words)
     tensors = [_standardized(array, mean, deviation) for array in arrays]
-    for other in {"NF": [1], "NCL": [1, 2], "NLC": [1, 2]}.get(read_as, []):
+    for other in {"NF": [1], "NCL": [1, 2], "NLC": [1, 2]}.get(layout, []):
         if not (standardize and other == axis):
             _warn_of_scales(tensors[0], other)
     return Inputs(tensors, "numbers", Numbers(), words)

@@ -13,8 +13,8 @@ from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.holdout import Split
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.own.inputs import encode_inputs, tokenize
-from pfl_lightning.data.own.raw_data import Layout, RawData, joined
-from pfl_lightning.data.own.targets import TargetType, encode_targets, shown
+from pfl_lightning.data.own.raw_data import Layout, RawData, joined, shown
+from pfl_lightning.data.own.targets import TargetType, encode_targets
 from pfl_lightning.data.partitions.dirichlet import Dirichlet
 from pfl_lightning.data.partitions.partition import Partition, Parts
 from pfl_lightning.data.partitions.users import NaturalUsers

@@ -13,6 +13,7 @@ from pfl_lightning.objects import FROM_PYTHON
 Array = NDArray[Any]
 Layout = Literal["NF", "NL", "NHW", "NCHW", "NHWC", "NCL", "NLC"]
 TRAIN = "train"
+SHOWN_NAMES = 6
 TEST_SPLITS = ("test", "testing", "validation", "valid", "val", "dev")  # the first of them that there is
 
 
@@ -117,3 +118,10 @@ def joined(splits: Sequence[Any], name: str, axes: int = 1) -> tuple[Array, list
         raise ValueError(f"training and test {name} must have one type: whole numbers, text or floats")
     signed = [array.astype(np.int64) if array.dtype.kind in "iu" else array for array in arrays]
     return np.concatenate(signed), [*map(len, arrays)]
+
+
+def shown(names: Sequence[str]) -> str:
+    """Names for people: all of a few, else the first and the last."""
+    if len(names) <= SHOWN_NAMES:
+        return ", ".join(names)
+    return f"{', '.join(names[: SHOWN_NAMES - 2])}, ... {names[-1]}"

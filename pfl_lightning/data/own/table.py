@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pfl_lightning.data.own.own_data import OwnData
-from pfl_lightning.data.own.raw_data import Array, FromPython, RawData
-from pfl_lightning.data.own.targets import shown
+from pfl_lightning.data.own.raw_data import Array, FromPython, RawData, shown
 from pfl_lightning.data.reading import reading
 from pfl_lightning.errors import PflError
 from pfl_lightning.paths import expand_home

@@ -7,13 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_lightning.data.own.raw_data import Array, RawData, joined, plain_array
+from pfl_lightning.data.own.raw_data import Array, RawData, joined, plain_array, shown
 from pfl_lightning.tasks import IGNORED, Classification, MultiLabel, Regression, Segmentation, Task, check_values
 
 TargetType = Literal["classes", "labels", "numbers"]
 LABELS = (-1, 0, 1)
 FEW_CLASSES = 100  # whole numbers as floats that look like classes, if each has several samples
-SHOWN_NAMES = 6
 
 
 class Targets(NamedTuple):
@@ -137,13 +136,6 @@ def _with_empty(targets: Targets, present: set[int]) -> Targets:
 def _named(splits: list[Tensor], task: Task, names: tuple[str, ...]) -> Targets:
     sized = task.sized(len(names))
     return Targets(splits, sized, names, f"{sized.goal}: {shown(names)}")
-
-
-def shown(names: Sequence[str]) -> str:
-    """Names for people: all of a few, else the first and the last."""
-    if len(names) <= SHOWN_NAMES:
-        return ", ".join(names)
-    return f"{', '.join(names[: SHOWN_NAMES - 2])}, ... {names[-1]}"
 
 
 def _with_one_order(splits: Sequence[RawData]) -> list[Array]:
