@@ -33,6 +33,7 @@ from pfl_lightning.data.partitions.shards import (
 )
 from pfl_lightning.data.partitions.users import NaturalUsers
 from pfl_lightning.data.rounds import Arrivals, EvalBatch, Round
+from pfl_lightning.data.skews import Blur, Colour, Noise, Rotation, Skew
 from pfl_lightning.data.transforms import ImageTransform, Numbers, Tokens
 
 __all__ = [
@@ -45,8 +46,10 @@ __all__ = [
     "MNIST",
     "Arrays",
     "Arrivals",
+    "Blur",
     "ClassPartition",
     "ClassShards",
+    "Colour",
     "ConsecutiveClasses",
     "Digits",
     "Dirichlet",
@@ -68,18 +71,21 @@ __all__ = [
     "LogNormalSizes",
     "MNISTWriters",
     "NaturalUsers",
+    "Noise",
     "Numbers",
     "OwnData",
     "Partition",
     "Parts",
     "Population",
     "RawData",
+    "Rotation",
     "Round",
     "Sent140",
     "Shakespeare",
     "Shapes",
     "Shares",
     "Sizes",
+    "Skew",
     "SpeedGroups",
     "Synthetic",
     "Table",

@@ -29,6 +29,8 @@ from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.partitions.partition import Indices, Labels, Partition, Parts, Population
 from pfl_lightning.data.partitions.shards import ClassShards
 from pfl_lightning.data.rounds import Arrivals, EvalBatch, EvalLoader, Round, RoundLoader
+from pfl_lightning.data.skews import Skew, skewed
+from pfl_lightning.data.transforms import ImageTransform
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.models import InputKind
 from pfl_lightning.objects import constructor_arguments
@@ -63,6 +65,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             all clients that data of your own has (``OwnData``).
         partition: How samples are split among clients. Default: set by the data set, usually 3 classes per client
             (``ClassShards``), or one of its users per client (``NaturalUsers``).
+        skew: How the pictures of clients differ, such as ``Rotation``. Default: not at all.
         participation: Which clients take part in a round. Default: all.
         speeds: How long each client computes in a round, in simulated seconds. Default: ``FixedExponential``.
         time_per: What the speeds are: seconds of a ``round``, or of each training ``sample`` of a client in a round.
@@ -106,6 +109,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     input_shape: tuple[int, ...]
     input_kind: InputKind = "numbers"
     files_option: ClassVar[str] = "root"  # the option that says where the files are
+    client_names: tuple[str, ...] = ()  # of own data, in the order of the clients' numbers; after setup
     overlap: int = 0  # samples of a user this far apart share no content; 0: none do (see hold_out)
     usual_partition: ClassVar[type[Partition]] = ClassShards
 
@@ -114,6 +118,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         root: str = "data",
         num_clients: Clients | None = None,
         partition: Partition | None = None,
+        skew: Skew | None = None,
         participation: Participation | None = None,
         speeds: Speeds | None = None,
         time_per: Literal["round", "sample"] = "round",
@@ -134,7 +139,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         seed: Seed = 1,
     ) -> None:
         super().__init__()
-        for part, kind in ((partition, Partition), (participation, Participation), (speeds, Speeds)):
+        for part, kind in ((partition, Partition), (skew, Skew), (participation, Participation), (speeds, Speeds)):
             if not isinstance(part, kind | None):
                 raise PflError(f"data.{kind.__name__.lower()} must be an object of {kind.__name__}, got {part}")
         if new_head_steps is not None and new_head_epochs != NEW_HEAD_EPOCHS:
@@ -146,6 +151,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self.root = str(expand_home(root, "data.root"))
         self.num_clients = num_clients or DEFAULT_CLIENTS
         self.partition = partition or self.usual_partition()
+        self.skew = skew
         self.participation = participation or Participation()  # it has state, so it must not be shared
         self.speeds = speeds or FixedExponential()
         self.time_per = time_per
@@ -234,12 +240,23 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         run, parts = self.assign(samples, None if test is None else len(train.targets))
         if not self.held_out.test_clients:
             check_test_samples(parts["test"][: self.training_clients])
-        resident = Samples(samples.inputs, samples.targets, self.transform())
-        self.tables = {split: ClientTable(resident, indices) for split, indices in parts.items()}
-        self.run_tables = self.tables
-        if self.new_clients:
-            self.run_tables = {split: ClientTable(resident, indices) for split, indices in run.items()}
+        self.run_tables = self._tables(samples, run, "skew")
+        self.tables = self._tables(samples, parts, "new skew") if self.new_clients else self.run_tables
         self.evaluation_order = largest_first(self.tables["train"].counts)
+
+    def _tables(self, samples: LabelledData, parts: dict[Split, Parts], stream: str) -> dict[Split, ClientTable]:
+        """The samples of each client in each split, as the client sees them."""
+        transform = self.transform()
+        inputs = samples.inputs
+        if self.skew is not None:
+            name = f"data.skew: {type(self.skew).__name__} is not possible with {type(self).__name__}, whose"
+            if not isinstance(transform, ImageTransform):
+                raise PflError(f"{name} inputs are no pictures of uint8 pixels; allowed: null")
+            if self.skew.moves_pixels and self.task.target_shape(self.input_shape) is not None:
+                raise PflError(f"{name} targets are masks, which it would leave; allowed: Blur, Colour, Noise")
+            inputs = skewed(inputs, parts.values(), self.skew, (self.partition_seed, stream))
+        resident = Samples(inputs, samples.targets, transform)
+        return {split: ClientTable(resident, indices) for split, indices in parts.items()}
 
     @classmethod
     def default_values(cls) -> dict[str, Any]:

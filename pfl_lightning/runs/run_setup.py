@@ -154,8 +154,10 @@ class RunSetup(pl.Callback):
         config = yaml.safe_dump(with_data_defaults(settings), sort_keys=False)
         files.write_text(config, self.run_folder / CONFIG)
         files.write_text(label_of(trainer).text, self.run_folder / LABEL)
-        if understood := self.parts.data.understood:
-            files.write_text(understood, self.run_folder / DATA)
+        data = self.parts.data
+        if data.understood:
+            names = (f"  client {client} = {name}" for client, name in enumerate(data.client_names))
+            files.write_text("\n".join([data.understood, *names]), self.run_folder / DATA)
         begin_runs(trainer.loggers, settings, self.run_folder, is_new)
         for logger in trainer.loggers:
             if isinstance(logger, Board):

@@ -38,6 +38,7 @@ KINDS = {
     "networks": Kind("models", "Network", "--model.network"),
     "partitions": Kind("data", "Partition", "--data.partition"),
     "sizes": Kind("data", "Sizes", "--data.partition.sizes"),
+    "skews": Kind("data", "Skew", "--data.skew"),
     "participations": Kind("system", "Participation", "--data.participation", with_base=True),
     "staleness": Kind("system", "Staleness", "--data.participation.staleness"),
     "speeds": Kind("system", "Speeds", "--data.speeds"),

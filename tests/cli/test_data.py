@@ -62,12 +62,15 @@ def test_what_own_data_were_taken_for_is_shown_before_the_first_round_and_kept_i
     block = capsys.readouterr().out.partition("Arrays was taken for\n")[2].partition("Figure: ")[0]
     lines = [" ".join(line.split()) for line in block.splitlines()]
     assert lines[0] == "task 3 classes: 1, 2, 3"
-    assert lines[1].startswith("inputs features (float64 [3]), standardized each feature (deviations ")
+    assert lines[1].startswith("inputs features (float64 [3]), standardised each feature (deviations ")
     assert lines[2].endswith("; the data have no test samples of their own")
-    assert lines[3].startswith("clients 4 of 4 in the data: ward ")
+    assert lines[3].startswith("clients 4 of 4 in the data: 0 = ward ")
     main(["fit", *data, "--model.network=LogisticRegression", "--model.eval_epochs=0", "--trainer.max_steps=1"])
     assert f"pfl: note: Arrays was taken for\n{block}" in capsys.readouterr().err
-    assert f"{Path('runs/FedAvg-Arrays/version_0/data.txt').read_text()}\n" == block
+    kept = Path("runs/FedAvg-Arrays/version_0/data.txt").read_text()
+    assert kept.startswith(block)
+    names = [line.split(" = ")[1] for line in kept.removeprefix(block).splitlines()]
+    assert lines[3].endswith(", ".join(f"{client} = {name}" for client, name in enumerate(names)))
 
 
 @pytest.mark.filterwarnings("default:trainer.callbacks")

@@ -64,6 +64,8 @@ BINARY = bytes(range(256))
                 (b"unit", b"3"),
                 (b"scale", b"x"),
                 (b"digits", b"x"),
+                (b"doubling", b"3"),
+                (b"is_baseline", b"3"),
             ]
         ),
         ("config.yaml", lambda text: text.replace(b"\ntrainer:", b"\ntrainers:"), "was not written by pfl fit"),

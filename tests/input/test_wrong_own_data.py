@@ -100,7 +100,7 @@ ROWS = {
         "data.features must be other columns than",
     ),
     "index": (TABLE, csv(header=",ward,ill"), "a column without a name, 'Unnamed: 0', perhaps the index"),
-    "gap": (TABLE, csv(",3,1"), "column 'age' has no value in line 42"),
+    "gap": (TABLE, csv(",3,1"), "no value of column 'age' in line 42"),
     "longer": (TABLE, csv("3,1,1,1"), "cannot read 'my.csv' ("),
     "latin": (TABLE, file("my.csv", "ill\nZoë".encode("latin-1")), "cannot read 'my.csv' ("),
     "no data set": (SAVED, lambda: None, "data.root: cannot read 'saved' (no split 'train' among none); give"),

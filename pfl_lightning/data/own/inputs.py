@@ -44,12 +44,31 @@ class Inputs(NamedTuple):
         kind: What they are.
         transform: Makes network inputs of them.
         understood: What they were taken for, for people.
+        layout: What their axes are.
+        shape: That of a sample.
+        scale: Mean and standard deviation that numbers were standardised by; None for pixels and tokens.
     """
 
     splits: list[Tensor]
     kind: InputKind
     transform: ImageTransform | Numbers | Tokens
     understood: str
+    layout: str
+    shape: tuple[int, ...]
+    scale: tuple[Array, Array] | None = None
+
+    def of_new(self, raw: Any) -> Tensor:
+        """What a network takes for new samples in the form of these, ``[samples, ...]``.
+
+        Raises:
+            ValueError: If they have another shape, or pixels are no pixels.
+        """
+        array = _laid_out(plain_array(raw, "inputs", kinds="biuf"), self.layout)
+        are_pixels = self.scale is None and self.kind == "numbers"
+        if array.shape[1:] != self.shape or (are_pixels and array.dtype != np.uint8):
+            expected = f"{'uint8 ' * are_pixels}{[*self.shape]} each as those for training"
+            raise ValueError(f"inputs must be {expected}, got {array.dtype} {[*array.shape[1:]]}")
+        return self.transform(torch.from_numpy(array) if self.scale is None else _standardized(array, *self.scale))
 
 
 def encode_inputs(splits: Sequence[Any], standardize: bool, layout: Layout | None = None) -> Inputs:
@@ -83,11 +102,11 @@ def _encode_tokens(arrays: Sequence[Array], words: str) -> Inputs:
     tokens = [torch.from_numpy(array) for array in arrays]
     for split in tokens:
         check_values(split, split >= 0, "tokens", "whole numbers from 0 (data.layout: NF makes them features)")
-    return Inputs(tokens, "tokens", Tokens(), words)
+    return Inputs(tokens, "tokens", Tokens(), words, "NL", tokens[0].shape[1:])
 
 
 def _encode_numbers(arrays: Sequence[Array], layout: str, standardize: bool, words: str) -> Inputs:
-    """Pixels, which their transform standardizes, or numbers, which are standardized here."""
+    """Pixels, which their transform standardizes, or numbers, which are standardised here."""
     is_pixels = arrays[0].dtype == np.uint8
     if not is_pixels:
         for array in arrays:
@@ -96,18 +115,19 @@ def _encode_numbers(arrays: Sequence[Array], layout: str, standardize: bool, wor
     if standardize:
         mean, deviation = moments(arrays[0], axis, keeps_indicators=layout not in PICTURES)
         scope = "all together" if axis is None else "each feature" if layout == "NF" else "each channel"
-        words += f", standardized {scope} (deviations {deviation.min():.3g} to {deviation.max():.3g})"
+        words += f", standardised {scope} (deviations {deviation.min():.3g} to {deviation.max():.3g})"
     else:
         mean, deviation = np.zeros(1), np.full(1, 255.0 if is_pixels else 1.0)
-        words += ", scaled to [0, 1]" if is_pixels else ", not standardized"
+        words += ", scaled to [0, 1]" if is_pixels else ", not standardised"
+    shape = arrays[0].shape[1:]
     if is_pixels:
         transform = ImageTransform(torch.from_numpy(mean / 255).float(), torch.from_numpy(deviation / 255).float())
-        return Inputs([torch.from_numpy(array) for array in arrays], "numbers", transform, words)
+        return Inputs([torch.from_numpy(array) for array in arrays], "numbers", transform, words, layout, shape)
     tensors = [_standardized(array, mean, deviation) for array in arrays]
     for other in {"NF": [1], "NCL": [1, 2], "NLC": [1, 2]}.get(layout, []):
         if not (standardize and other == axis):
             _warn_of_scales(tensors[0], other)
-    return Inputs(tensors, "numbers", Numbers(), words)
+    return Inputs(tensors, "numbers", Numbers(), words, layout, shape, (mean, deviation))
 
 
 def _layout_of(array: Array, kind: str) -> str:

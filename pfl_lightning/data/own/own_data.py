@@ -13,7 +13,7 @@ from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.holdout import Split
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.own.inputs import encode_inputs, tokenize
-from pfl_lightning.data.own.raw_data import Layout, RawData, joined, shown
+from pfl_lightning.data.own.raw_data import Array, Layout, RawData, joined, shown, warn_of_likeness
 from pfl_lightning.data.own.targets import TargetType, encode_targets
 from pfl_lightning.data.partitions.dirichlet import Dirichlet
 from pfl_lightning.data.partitions.partition import Partition, Parts
@@ -77,7 +77,6 @@ class OwnData(FederatedDataModule):
         self.tokenizer = tokenizer
         self.max_length = max_length
         self.class_names: tuple[str, ...] = ()
-        self.client_names: tuple[str, ...] = ()
 
     @abstractmethod
     def read(self) -> tuple[RawData, RawData | None]:
@@ -98,13 +97,16 @@ class OwnData(FederatedDataModule):
             raw = [split.inputs for split in splits]
             vocabulary = 0
             if self.tokenizer is not None:
-                raw, vocabulary = tokenize(raw, self.tokenizer, self.max_length)
+                raw, vocabulary = self._tokens(raw)
             layout = self.layout or splits[0].layout
-            inputs, self.input_kind, self._transform, of_inputs = encode_inputs(raw, self.standardize, layout)
+            encoded = encode_inputs(raw, self.standardize, layout)
+            inputs = encoded.splits
+            self._inputs = encoded._replace(splits=[])
+            self.input_kind = encoded.kind
             targets, self._task, self.class_names, of_targets = encode_targets(splits, self.target_type)
             clients, self._names = encode_clients([split.clients for split in splits])
             self.num_classes = self._task.outputs
-            self._notes = {"task": of_targets, "inputs": of_inputs, **splits[0].notes}
+            self._notes = {"task": of_targets, "inputs": encoded.understood, **splits[0].notes}
             data = [*map(LabelledData, inputs, targets, clients)]
             for split in data:
                 split.check_lengths()
@@ -132,13 +134,30 @@ class OwnData(FederatedDataModule):
         own = "no test samples of their own" if self._official is None else f"{self._official:,} test samples"
         clients = f"{self.eval_clients} made by {type(self.partition).__name__}"
         if self.client_names:
-            clients = f"{len(self.client_names)} of {len(self._names)} in the data: {shown(sorted(self.client_names))}"
+            named = [f"{client} = {name}" for client, name in enumerate(self.client_names)]
+            clients = f"{len(named)} of {len(self._names)} in the data: {shown(named)}"
         notes = self._notes | {"samples": f"{counts}; the data have {own}", "clients": clients}
         return "\n".join(f"  {word:<8}{text}" for word, text in notes.items())
 
     def transform(self) -> Transform:
         """Standardise pixels, or leave the numbers as they were read."""
-        return self._transform
+        return self._inputs.transform
+
+    def network_inputs(self, raw: Any) -> Tensor:
+        """What a network takes for new samples, scaled as those for training; after ``setup``.
+
+        Args:
+            raw: Samples in the form of those that were given for training, ``[samples, ...]``; with a ``tokenizer``
+                texts.
+
+        Raises:
+            ValueError: If they have another form.
+        """
+        return self._inputs.of_new(raw if self.tokenizer is None else self._tokens([raw])[0][0])
+
+    def _tokens(self, splits: Sequence[Any]) -> tuple[list[Array], int]:
+        assert self.tokenizer is not None
+        return tokenize(splits, self.tokenizer, self.max_length)
 
     def assign(self, samples: LabelledData, official: int | None) -> tuple[dict[Split, Parts], dict[Split, Parts]]:
         """Assign samples to clients and splits; see ``FederatedDataModule``."""
@@ -194,4 +213,5 @@ def encode_clients(splits: Sequence[Any]) -> tuple[list[Tensor | None], tuple[st
     if clients.dtype.kind == "f":
         raise ValueError("clients must be whole numbers or text, got floats")
     names, numbers = np.unique(clients, return_inverse=True)
+    warn_of_likeness("clients", [*map(str, names)])
     return list(torch.from_numpy(numbers).split(sizes)), tuple(map(str, names))

@@ -1,5 +1,6 @@
 """Samples as files and other libraries have them, and the arrays that are made of them."""
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -125,3 +126,15 @@ def shown(names: Sequence[str]) -> str:
     if len(names) <= SHOWN_NAMES:
         return ", ".join(names)
     return f"{', '.join(names[: SHOWN_NAMES - 2])}, ... {names[-1]}"
+
+
+def warn_of_likeness(what: str, names: Sequence[str]) -> None:
+    """Warn of two names that differ by blanks around them or by capital letters alone."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name.strip().casefold(), name)
+        if other != name:
+            warnings.warn(
+                f"data: '{other}' and '{name}' are two {what}; write them alike if they are one", stacklevel=2
+            )
+            return

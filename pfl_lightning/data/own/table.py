@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from torch import Tensor
 
 from pfl_lightning.data.own.own_data import OwnData
-from pfl_lightning.data.own.raw_data import Array, FromPython, RawData, shown
+from pfl_lightning.data.own.raw_data import FromPython, RawData, shown
 from pfl_lightning.data.reading import reading
-from pfl_lightning.errors import PflError
+from pfl_lightning.errors import PflError, nearest
 from pfl_lightning.paths import expand_home
 
 if TYPE_CHECKING:  # it takes half a second to import
@@ -20,7 +21,8 @@ SEPARATORS = ",;\t|"
 MOSTLY, ALMOST_ALL = 0.5, 0.95  # shares of the lines
 MOST_CODES = 20  # numbers that are codes beside others that are letters
 FEWEST_LINES = 20  # of a column that can be ids
-UNITS = r"[\s%,$€£]"
+SIGNS = r"[\s%,$€£]"
+UNITS = rf"{SIGNS}|(?<=[\d\s])[^\W\d_]{{1,5}}$"  # and a word after a number
 DATE = r"\d{4}-\d\d?-\d\d?|\d\d?[./]\d\d?[./]\d{2,4}"
 
 
@@ -76,7 +78,7 @@ class Table(OwnData):
             features = self.features
             if features is None:
                 features = [name for name in table.columns if name not in labels]
-            _check(table, [*features, *labels])
+            _check(table, [*features, *labels], self.file)
             clients = None if self.client is None else table[self.client].to_numpy()
             several = len(self.targets) > 1
             targets = table[self.targets if several else self.targets[0]].to_numpy()
@@ -85,8 +87,20 @@ class Table(OwnData):
                 if len(features) != 1:
                     raise ValueError(f"data.features must be one text with data.tokenizer, got {len(features)}")
                 return RawData(table[features[0]].to_numpy(), targets, clients, class_names), None
-            inputs, columns = _encode(table[[*features]])
+            self._used = [*features]
+            encoded, columns = _encode(table[self._used])
+            self._columns = [*encoded]
+            inputs = encoded.to_numpy(np.float64)
             return RawData(inputs, targets, clients, class_names, "NF", {"columns": columns}), None
+
+    def network_inputs(self, raw: Any) -> Tensor:
+        """See ``OwnData``; a ``DataFrame`` with the columns of the file that are inputs, and any others."""
+        if self.tokenizer is not None:
+            return super().network_inputs(raw)
+        encoded, _ = _encode(raw[self._used])
+        if unknown := {*encoded} - {*self._columns}:
+            raise ValueError(f"inputs must have values that were there in training, got {min(unknown)}")
+        return super().network_inputs(encoded.reindex(columns=self._columns, fill_value=0).to_numpy(np.float64))
 
     def _table(self) -> "DataFrame":
         """All columns, those of clients as they are written, such as 007 or NA."""
@@ -111,19 +125,22 @@ class Table(OwnData):
         return table
 
 
-def _check(table: "DataFrame", names: Sequence[str]) -> None:
+def _check(table: "DataFrame", names: Sequence[str], file: str) -> None:
     """Refuse columns that are not there, or an index that to_csv has written, and missing values."""
+    key = f"data.file: '{file}' has"
     for name in names:
         if name not in table.columns:
-            raise ValueError(f"no column '{name}'; allowed: {shown([*map(str, table.columns)])}")
+            there = [*map(str, table.columns)]
+            raise PflError(f"{key} no column '{name}'{nearest(str(name), there)}; allowed: {shown(there)}")
         if str(name).startswith("Unnamed: "):
-            raise ValueError(f"a column without a name, '{name}', perhaps the index; give each a name")
+            raise PflError(f"{key} a column without a name, '{name}', perhaps the index; give each a name")
         if (missing := table[name].isna()).any():
-            raise ValueError(f"column '{name}' has no value in line {missing.argmax() + 2}; fill it or drop the line")
+            lines = f"line {missing.argmax() + 2}" + f" and {missing.sum() - 1:,} others" * bool(missing.sum() > 1)
+            raise PflError(f"{key} no value of column '{name}' in {lines}; fill it, or drop the line or the column")
 
 
-def _encode(table: "DataFrame") -> tuple[Array, str]:
-    """Columns as numbers, ``[samples, features]``, and what they were taken for; text becomes a column per value."""
+def _encode(table: "DataFrame") -> tuple["DataFrame", str]:
+    """Columns of numbers, and what they were taken for; text becomes a column per value."""
     import pandas as pd
 
     texts = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
@@ -143,7 +160,7 @@ def _encode(table: "DataFrame") -> tuple[Array, str]:
             "if it is the number of a line",
             stacklevel=2,
         )
-    return pd.get_dummies(table, columns=texts).to_numpy(np.float64), ", ".join(parts)
+    return pd.get_dummies(table, columns=texts), ", ".join(parts)
 
 
 def is_number(text: str) -> bool:
@@ -171,9 +188,10 @@ def _check_text(column: "Series") -> None:
         count = f"{int((~are_numbers).sum()):,} of {len(text):,} values are no numbers"
         raise PflError(f"{key} has '{text.iloc[place]}' in line {place + 2} among numbers ({count})")
     remedy = "make numbers of it, or leave it out by data.features"
-    with_units = pd.to_numeric(text.str.replace(UNITS, "", regex=True), errors="coerce").notna()
-    if (with_units & ~are_numbers).mean() >= MOSTLY:
-        raise PflError(f"{key} has numbers as text, such as '{text.iloc[0]}'; {remedy}")
+    for units, most_codes in ((SIGNS, 0), (UNITS, MOST_CODES)):
+        numbers = pd.to_numeric(text.str.replace(units, "", regex=True), errors="coerce")[~are_numbers]
+        if numbers.count() >= MOSTLY * len(text) and numbers.nunique() > most_codes:
+            raise PflError(f"{key} has numbers as text, such as '{text.iloc[0]}'; {remedy}")
     if text.str.match(DATE).mean() >= MOSTLY:
         raise PflError(f"{key} has dates, such as '{text.iloc[0]}'; {remedy}")
     values = text.nunique()

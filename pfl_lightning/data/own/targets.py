@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_lightning.data.own.raw_data import Array, RawData, joined, plain_array, shown
+from pfl_lightning.data.own.raw_data import Array, RawData, joined, plain_array, shown, warn_of_likeness
 from pfl_lightning.tasks import IGNORED, Classification, MultiLabel, Regression, Segmentation, Task, check_values
 
 TargetType = Literal["classes", "labels", "numbers"]
@@ -113,6 +113,7 @@ def _classes(targets: Array, sizes: list[int], names: tuple[str, ...]) -> Target
         in_range = torch.from_numpy((targets >= 0) & (targets < len(names)))
         check_values(torch.from_numpy(targets), in_range, "labels", f"whole numbers from 0 to {len(names) - 1}")
     values, numbers = np.unique(targets, return_inverse=True)
+    warn_of_likeness("classes", [*map(str, values)])
     if len(values) < 2:
         raise ValueError(f"targets must be two classes or more, or floats for a regression, got only {values[0]}")
     if len(values) > max(2, len(targets) / 2):

@@ -278,6 +278,7 @@ def test_a_table_holds_the_same_as_the_arrays(tmp_path):
     [
         (np.where(np.arange(N) == 3, "?", np.arange(N).astype(str)), r"'x' has '\?' in line 5 among numbers \(1 of 60"),
         ([f"{number % 9},000 $" for number in range(N)], "'x' has numbers as text, such as '0,000 \\$'; make numbers"),
+        ([f"{number % 29} kg" for number in range(N)], "'x' has numbers as text, such as '0 kg'; make numbers"),
         ([f"2024-01-{number % 9 + 1:02}" for number in range(N)], "'x' has dates, such as '2024-01-01'; make numbers"),
         (
             [f"id {number}" for number in range(N)],
@@ -288,6 +289,75 @@ def test_a_table_holds_the_same_as_the_arrays(tmp_path):
 def test_text_that_is_mostly_something_else_is_refused(column, line):
     with pytest.raises(PflError, match=f"^data.features: column {line}"):
         Table(TABLE.assign(x=column), "ill").setup()
+
+
+@pytest.mark.parametrize("column", [["64GB", "128GB"] * 30, [f"A{number % 30}" for number in range(N)]])
+def test_text_with_a_few_numbers_or_codes_is_text(column):
+    assert "'x' one for each of" in ready(Table(TABLE.assign(x=column), "ill", num_clients=4)).understood
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"ward": ["ward 0", "Ward 0 "] * 30}, "'Ward 0 ' and 'ward 0' are two clients"),
+        ({"ill": ["yes", "no", "no "] * 20}, "'no' and 'no ' are two classes"),
+    ],
+)
+def test_names_that_differ_by_blanks_or_capitals_alone_are_told(changes, words):
+    with pytest.warns(UserWarning, match=f"^data: {words}; write them alike if they are one$"):
+        Table(TABLE.assign(**changes), "ill", client="ward").setup()
+
+
+def rows(data):
+    """What networks see of all samples, without their order, and what ``network_inputs`` makes of the same."""
+    tables = [table.examples(torch.arange(len(table))) for table in data.tables.values()]
+    return torch.cat([each.gather(each.positions)[each.present] for each in tables]).flatten(1)
+
+
+@pytest.mark.parametrize(
+    ("data", "raw"),
+    [
+        (Table(TABLE, "ill", client="ward"), TABLE),
+        (Arrays(FEATURES, LABELS, WARDS), FEATURES),
+        (Arrays(FEATURES, LABELS, WARDS, standardize=False), FEATURES),
+        (Arrays(IMAGES, LABELS, WARDS), IMAGES),
+        (Arrays(IMAGES / 255, LABELS, WARDS, layout="NHWC"), IMAGES / 255),
+        (Arrays(FEATURES.astype(int), LABELS, WARDS, layout="NL"), FEATURES.astype(int)),
+    ],
+)
+def test_new_samples_are_scaled_as_those_for_training(data, raw):
+    seen = rows(ready(data))
+    found = data.network_inputs(raw)
+    assert found.shape[1:] == data.input_shape[: found.ndim - 1]
+    found = found.flatten(1)
+    assert torch.equal(found.unique(dim=0), seen.unique(dim=0))
+    assert torch.equal(data.network_inputs(raw[:3]).flatten(1), found[:3])
+
+
+@pytest.mark.parametrize(
+    ("data", "raw", "line"),
+    [
+        (
+            Table(TABLE, "ill", num_clients=4),
+            TABLE.assign(blood="0"),
+            "inputs must have values that were there in training, got blood_0",
+        ),
+        (
+            Arrays(FEATURES, LABELS, WARDS),
+            FEATURES[:, :2],
+            r"inputs must be \[6\] each as those for training, got float64 \[2\]",
+        ),
+        (
+            Arrays(IMAGES, LABELS, WARDS),
+            IMAGES / 255,
+            r"inputs must be uint8 \[3, 6, 5\] each as those for training, got float64",
+        ),
+    ],
+)
+def test_new_samples_of_another_form_are_refused(data, raw, line):
+    data.setup()
+    with pytest.raises(ValueError, match=f"^{line}"):
+        data.network_inputs(raw)
 
 
 def test_a_table_says_what_its_columns_became():
