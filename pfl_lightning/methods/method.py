@@ -601,17 +601,18 @@ class Method(pl.LightningModule):
         self.engine.head = self.parts["head"] | self.network.extension
         if weights is not None:
             self.pretrained_report = take_weights(self.network, weights, self.parts["head"], str(self.pretrained))
+        name = type(self).__name__
         if {self.keeps, self.trains, self.mixes} & {"head", "body"} and not self.parts["body"]:
-            raise PflError(f"model.network: {type(self).__name__} needs a body; {self.network.kind} trains one layer")
+            raise PflError(f"model.network: {name} needs a body; {self.network.kind} trains one layer")
         needs = (*self.needs, "features") if self.network.extension else self.needs
-        check_needs(type(self).__name__, needs, self.task, self.engine)
+        check_needs(name, needs, self.task, self.engine)
         statistics = self.parts["all"] - self.engine.trainable
         self.kept = self.parts[self.keeps] | (statistics if self.batch_norm == "local" else frozenset())
         self.shared = self.parts["all"] - self.kept
         chooses = type(self).select_clients is not Method.select_clients
         uploaded = (self.shared, self.uploads, self.shared & statistics)
-        check_aggregator(self.aggregator, type(self).__name__, *uploaded, self.weighting, chooses, self.uploads_models)
-        check_uplink(self.uplink, type(self).__name__, self.shared, self.uploads_models)
+        check_aggregator(self.aggregator, name, *uploaded, self.weighting, chooses, self.uploads_models)
+        check_uplink(self.uplink, name, self.shared, self.uploads_models)
         tensors = movable(self.network)
         start = checked_rows(self.initial_state(tensors, num_clients, seed), num_clients)
         self.clients = ClientStates(start)
