@@ -215,15 +215,16 @@ class Search:
         """Write the table of the trials and the settings of the best one, and say which it is."""
         table = self.study.trials_dataframe(("number", "state", "value", "user_attrs"))
         table.columns = table.columns.str.removeprefix("user_attrs_")
+        table["number"] += 1  # as the lines of the runs count
         files.write_text(table.to_csv(index=False), self.folder / "trials.csv")
         if self.trials(TrialState.COMPLETE):
             path = self.folder / BEST
             best = self.study.best_trial
             files.write_text(yaml.safe_dump(self.settings(self.values(best)), sort_keys=False), path)
             command = shlex.join(["pfl", "fit", "--config", str(path)])
-            show(f"Best so far: {self.best()}, trial {best.number} of {self.folder / 'trials.csv'}: {command}")
+            show(f"Best so far: {self.best()}, trial {best.number + 1} of {self.folder / 'trials.csv'}: {command}")
         else:
-            show(f"No trial of {self.folder / 'trials.csv'} has a score")
+            show(f"No trial of {self.folder / 'trials.csv'} has a score so far")
 
 
 def space_of(varied: Mapping[str, Sequence[str]]) -> Space:

@@ -106,7 +106,7 @@ def searched(trials, sweep=None, at_once=1, **options):
     is_complete = search.run(trials, at_once, sweep or Pretended())
     rows = read_table(search.folder / "trials.csv")
     if is_complete:
-        assert [row["number"] for row in rows] == [str(number) for number in range(len(rows))]
+        assert [row["number"] for row in rows] == [str(number) for number in range(1, len(rows) + 1)]
         assert {row["state"] for row in rows} <= {"COMPLETE", "PRUNED"}
     return is_complete, [row for row in rows if row["state"] != "FAIL"]
 
@@ -244,7 +244,7 @@ def test_the_end_of_a_search_is_the_command_that_trains_with_what_it_found(score
 def test_a_search_without_a_score_is_not_done_and_says_so(scores, capsys):
     for _ in range(2):
         assert not searched(2, Pretended(highest=0.0))[0]
-        assert capsys.readouterr().out.splitlines()[-1] == "No trial of sweep/search/fedavg/trials.csv has a score"
+        assert capsys.readouterr().out.splitlines()[-1] == "No trial of sweep/search/fedavg/trials.csv has a score so far"
     assert not Path("sweep/search/fedavg/best.yaml").exists()
 
 
@@ -259,7 +259,7 @@ def test_a_search_whose_first_runs_do_not_begin_ends_and_can_be_started_again(sc
 def test_several_trials_can_run_at_once(scores):
     is_complete, rows = searched(5, sweep := Pretended(), at_once=2)
     assert is_complete
-    assert [row["number"] for row in rows] == list("01234")
+    assert [row["number"] for row in rows] == list("12345")
     assert len(sweep.names) == 10
 
 
