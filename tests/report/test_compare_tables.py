@@ -104,7 +104,7 @@ def test_the_latex_table_has_the_best_of_each_column_in_bold(write_run):
         write_run("one", {"stored": [[0.2, 0.6]]}, model={"head_epochs": 1}),
         write_run("two", {"stored": [[0.1, 0.9]]}, model={"head_epochs": 2}),
     )
-    assert r"mean $\pm$ standard deviation over seeds: seeds 2, round " in final_table(found).latex
+    assert r"mean $\pm$ standard deviation over seeds: seeds 1, round " in final_table(found).latex
     _, *lines = [line.strip(" \\").split(" & ") for line in final_table(found).latex.splitlines() if " & " in line]
     assert lines == [
         [
