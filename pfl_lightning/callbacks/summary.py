@@ -108,10 +108,11 @@ class RunSummary(pl.Callback):
         table = Table("model", *COLUMNS, title=title, title_justify="left")
         names = {model: f"{split}/{model}/{score_kind.name}" for model in method.evaluated_models}
         left_out = {model: int(trainer.callback_metrics.get(f"{name}/left_out", 0)) for model, name in names.items()}
-        if any(left_out.values()):
+        counts_left_out = any(left_out.values())
+        if counts_left_out:
             table.add_column("left out")
         for model, name in names.items():
             values = [trainer.callback_metrics.get(f"{name}/{column}") for column in COLUMNS]
             shown = ("" if value is None else score_kind.show(float(value)) for value in values)
-            table.add_row(model, *shown, *([str(left_out[model])] if any(left_out.values()) else []))
+            table.add_row(model, *shown, *([str(left_out[model])] if counts_left_out else []))
         return table

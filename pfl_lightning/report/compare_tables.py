@@ -73,8 +73,7 @@ def final_table(curves: Curves) -> Table:
     rows = [_about(curve) | over_seeds(statistics_of(curve, statistics, "score")) for curve in curves]
     title = f"Clients' test {score_kind.label} at the last evaluation, {OVER_SEEDS}"
     text = seeds_markdown(title, rows, statistics, score_kind, first=("method", "seeds", "round"))
-    counts = {name: sorted({row[name] for row in rows}) for name in ("seeds", "round")}
-    seeds, rounds = (" or ".join(map(str, values)) for values in counts.values())
+    seeds, rounds = (" or ".join(map(str, sorted({row[name] for row in rows}))) for name in ("seeds", "round"))
     caption = f"{title}: seeds {seeds}, round {rounds}"
     directions = {name: score_kind.higher_is_better and name != SPREAD for name in statistics}
     return Table("final", rows, text, seeds_latex("final", caption, rows, directions, score_kind))

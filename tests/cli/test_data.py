@@ -67,10 +67,10 @@ def test_what_own_data_were_taken_for_is_shown_before_the_first_round_and_kept_i
     assert lines[3].startswith("clients 4 of 4 in the data: 0 = ward ")
     main(["fit", *data, "--model.network=LogisticRegression", "--model.eval_epochs=0", "--trainer.max_steps=1"])
     assert f"pfl: note: Arrays was taken for\n{block}" in capsys.readouterr().err
-    kept = Path("runs/FedAvg-Arrays/version_0/data.txt").read_text()
-    assert kept.startswith(block)
-    names = [line.split(" = ")[1] for line in kept.removeprefix(block).splitlines()]
-    assert lines[3].endswith(", ".join(f"{client} = {name}" for client, name in enumerate(names)))
+    named = lines[3].removeprefix("clients 4 of 4 in the data: ").split(", ")
+    assert sorted(name.split(" = ")[0] for name in named) == list("0123")
+    names = "\n".join(f"  client {name}" for name in named)
+    assert Path("runs/FedAvg-Arrays/version_0/data.txt").read_text() == block + names
 
 
 @pytest.mark.filterwarnings("default:trainer.callbacks")

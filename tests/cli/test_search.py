@@ -244,7 +244,8 @@ def test_the_end_of_a_search_is_the_command_that_trains_with_what_it_found(score
 def test_a_search_without_a_score_is_not_done_and_says_so(scores, capsys):
     for _ in range(2):
         assert not searched(2, Pretended(highest=0.0))[0]
-        assert capsys.readouterr().out.splitlines()[-1].endswith("fedavg/trials.csv has a score so far")
+        line = "No trial of sweep/search/fedavg/trials.csv has a score so far"
+        assert capsys.readouterr().out.splitlines()[-1] == line
     assert not Path("sweep/search/fedavg/best.yaml").exists()
 
 

@@ -88,16 +88,17 @@ class Table(OwnData):
                     raise ValueError(f"data.features must be one text with data.tokenizer, got {len(features)}")
                 return RawData(table[features[0]].to_numpy(), targets, clients, class_names), None
             self._used = [*features]
-            encoded, columns = _encode(table[self._used])
+            understood = _check_columns(table[self._used])
+            encoded = _encode(table[self._used])
             self._columns = [*encoded]
             inputs = encoded.to_numpy(np.float64)
-            return RawData(inputs, targets, clients, class_names, "NF", {"columns": columns}), None
+            return RawData(inputs, targets, clients, class_names, "NF", {"columns": understood}), None
 
     def network_inputs(self, raw: Any) -> Tensor:
         """See ``OwnData``; a ``DataFrame`` with the columns of the file that are inputs, and any others."""
         if self.tokenizer is not None:
             return super().network_inputs(raw)
-        encoded, _ = _encode(raw[self._used])
+        encoded = _encode(raw[self._used])
         if unknown := {*encoded} - {*self._columns}:
             raise ValueError(f"inputs must have values that were there in training, got {min(unknown)}")
         return super().network_inputs(encoded.reindex(columns=self._columns, fill_value=0).to_numpy(np.float64))
@@ -139,11 +140,23 @@ def _check(table: "DataFrame", names: Sequence[str], file: str) -> None:
             raise PflError(f"{key} no value of column '{name}' in {lines}; fill it, or drop the line or the column")
 
 
-def _encode(table: "DataFrame") -> tuple["DataFrame", str]:
-    """Columns of numbers, and what they were taken for; text becomes a column per value."""
+def _texts(table: "DataFrame") -> list[str]:
+    """The columns that are no numbers."""
     import pandas as pd
 
-    texts = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
+    return [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
+
+
+def _encode(table: "DataFrame") -> "DataFrame":
+    """Columns of numbers; text becomes a column per value."""
+    import pandas as pd
+
+    return pd.get_dummies(table, columns=_texts(table))
+
+
+def _check_columns(table: "DataFrame") -> str:
+    """What columns were taken for; some text is refused, and numbers that can be ids are warned of."""
+    texts = _texts(table)
     for name in texts:
         _check_text(table[name])
     counts = table.nunique()
@@ -160,7 +173,7 @@ def _encode(table: "DataFrame") -> tuple["DataFrame", str]:
             "if it is the number of a line",
             stacklevel=2,
         )
-    return pd.get_dummies(table, columns=texts), ", ".join(parts)
+    return ", ".join(parts)
 
 
 def is_number(text: str) -> bool:
