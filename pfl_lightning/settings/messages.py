@@ -46,6 +46,8 @@ _NO_CLASS = re.compile(
 _REASON = re.compile(r"(?:.* callable class: )?(No module named.*?|module '.*?|Import path .*?)(?:\. Got value: .*)?$")
 _WORDS = {
     **{kind.__name__: kind.__doc__ for kind in vars(bounds).values() if isinstance(kind, type)},
+    "ClosedUnitInterval": "a number >= 0 and <= 1",  # jsonargparse's own types
+    "OpenUnitInterval": "a number > 0 and < 1",
     "int": "a whole number",
     "float": "a number",
     "bool": "true or false",

@@ -34,6 +34,8 @@ F1 = "torchmetrics.classification.MulticlassF1Score"
         ("--model=FedRep --lr --rounds=1", 2, "--model.local.lr: a value is missing"),
         ("--model.dict_kwargs.a=1", 2, "model.dict_kwargs: dict_kwargs is not possible; allowed: init_args"),
         ("--trainer.callbacks+=OracleDoubling", 2, "trainer.callbacks.n0: a value is missing; see --trainer.callbacks"),
+        ("--data.test_fraction=2", 2, "data.test_fraction: 2 is not possible; allowed: a number > 0 and < 1, or null"),
+        ("--data.val_fraction=2", 2, "data.val_fraction: 2 is not possible; allowed: a number >= 0 and <= 1"),
         # words that YAML takes for something else
         ("--data=Table --data.target=[no]", 2, "data.target: False is not possible; as a word it needs quotes, as y"),
         # no such option, class or choice
