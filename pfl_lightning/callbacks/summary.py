@@ -4,9 +4,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import lightning.pytorch as pl
+import torch
 from lightning.pytorch.trainer.states import TrainerFn
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor
 
 from pfl_lightning import processes
 from pfl_lightning.callbacks.board import tensorboards
@@ -14,13 +16,14 @@ from pfl_lightning.callbacks.client_tables import EvaluationTable
 from pfl_lightning.callbacks.evaluation import callbacks_of
 from pfl_lightning.callbacks.monitors import early_stop
 from pfl_lightning.callbacks.run_folder import folder_of
-from pfl_lightning.data import federated
+from pfl_lightning.data import FederatedDataModule, federated
+from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.errors import printable
 from pfl_lightning.methods import Method, method_of
-from pfl_lightning.metrics import density
-from pfl_lightning.score_kind import ScoreKind
+from pfl_lightning.metrics import ClientScore, client_percentiles, density
+from pfl_lightning.score_kind import LOSS, ScoreKind
 from pfl_lightning.server import DPAggregator
-from pfl_lightning.tasks import Classification
+from pfl_lightning.tasks import Classification, Task
 
 COLUMNS = ("mean", "worst", "p10", "p50", "p90")
 
@@ -29,7 +32,8 @@ class RunSummary(pl.Callback):
     """Prints the final scores, what targets are but classes, the density of sparse models, the time and the run folder.
 
     The 10th, 50th and 90th percentile come from ``PercentileErrors``; columns of percentiles that it does not log are
-    empty. A last column counts the clients without a value, if there are any.
+    empty. Further columns have the score of all samples ``pooled``, where it is none of theirs, and count the clients
+    without a value (``left out``), if there are any.
 
     Args:
         verbose: Whether it says how each layer was trained, too.
@@ -109,10 +113,32 @@ class RunSummary(pl.Callback):
         names = {model: f"{split}/{model}/{score_kind.name}" for model in method.evaluated_models}
         left_out = {model: int(trainer.callback_metrics.get(f"{name}/left_out", 0)) for model, name in names.items()}
         counts_left_out = any(left_out.values())
-        if counts_left_out:
-            table.add_column("left out")
+        pooled = ["pooled"] * any(f"{name}/pooled" in trainer.callback_metrics for name in names.values())
+        for column in (*pooled, *["left out"] * counts_left_out):
+            table.add_column(column)
         for model, name in names.items():
-            values = [trainer.callback_metrics.get(f"{name}/{column}") for column in COLUMNS]
+            values = [trainer.callback_metrics.get(f"{name}/{column}") for column in (*COLUMNS, *pooled)]
             shown = ("" if value is None else score_kind.show(float(value)) for value in values)
             table.add_row(model, *shown, *([str(left_out[model])] if counts_left_out else []))
+        if score_kind == method.task.score:
+            data = federated(trainer)
+            tables = {str(part): clients for part, clients in data.tables.items()}
+            for name, summary in _guesses(data, method.task, tables[split]).items():
+                shown = (score_kind.show(float(summary[column])) for column in (*COLUMNS, *pooled))
+                table.add_row(name, *shown, *[str(int(summary.get("left_out", 0)))] * counts_left_out)
         return table
+
+
+def _guesses(data: FederatedDataModule, task: Task, table: ClientTable) -> dict[str, dict[str, Tensor]]:
+    """The scores of predictions without training over the clients."""
+    places = table.flat[:-1]
+    holders = torch.arange(len(table)).repeat_interleave(table.counts)
+    targets = table.samples.targets[places].cpu()
+    summaries = {}
+    for name, outputs in data.guesses().items():
+        metric = ClientScore(len(table), task)
+        rows = task.statistics(outputs[places], targets) | {LOSS.name: task.losses(outputs[places], targets)}
+        metric.update(holders, torch.ones_like(holders), rows)
+        values, samples = metric.defined(metric.scores())
+        summaries[name] = metric.compute() | client_percentiles(values, samples, (10, 50, 90))
+    return summaries

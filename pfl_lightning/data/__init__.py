@@ -15,6 +15,7 @@ from pfl_lightning.data.own.hugging_face import HuggingFace
 from pfl_lightning.data.own.image_folders import ImageFolders
 from pfl_lightning.data.own.own_data import OwnData
 from pfl_lightning.data.own.raw_data import RawData
+from pfl_lightning.data.own.series import Series
 from pfl_lightning.data.own.table import Table
 from pfl_lightning.data.partitions.by_class import ClassPartition, Shares
 from pfl_lightning.data.partitions.dirichlet import Dirichlet, EqualDirichlet, GroupedDirichlet
@@ -81,6 +82,7 @@ __all__ = [
     "Rotation",
     "Round",
     "Sent140",
+    "Series",
     "Shakespeare",
     "Shapes",
     "Shares",

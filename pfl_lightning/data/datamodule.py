@@ -197,6 +197,10 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         """What the targets are; after ``load``. By default they are classes, ``num_classes`` of them."""
         return Classification().sized(self.num_classes)
 
+    def guesses(self) -> Mapping[str, Tensor]:
+        """Outputs without training to compare models with, by name, ``[samples, outputs]``; after ``setup``."""
+        return {}
+
     @property
     def understood(self) -> str:
         """What data of the user's own were taken for, a line each; after ``setup``. Empty for a known data set."""

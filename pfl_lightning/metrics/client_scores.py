@@ -35,7 +35,8 @@ class ClientScore(Metric):
 
     It is what the task scores clients by, such as the accuracy, or the mean loss. ``compute`` gives its mean,
     sample-weighted mean, standard deviation and worst value over the clients that have samples. Clients whose score is
-    not defined, such as an F1 without a positive, are left out of these, and then counted, as ``left_out``.
+    not defined, such as an F1 without a positive, are left out of these, and then counted, as ``left_out``. Of a score
+    that is no mean over samples, such as an RMSE, ``pooled`` is that of all samples together.
 
     Args:
         num_clients: Number of clients.
@@ -76,12 +77,16 @@ class ClientScore(Metric):
             state.index_add_(0, ids, values.to(state.dtype))
 
     def compute(self) -> dict[str, Tensor]:
-        """``mean``, ``weighted_mean``, ``std`` and ``worst`` of the score; ``left_out`` if some have none."""
+        """``mean``, ``weighted_mean``, ``std`` and ``worst``; also ``pooled`` and ``left_out`` where they differ."""
         scores = self.scores()
         values, samples = self.defined(scores)
         summary = client_summary(values, samples, self.score_kind.higher_is_better)
         if len(values) < len(scores.ids):
             summary["left_out"] = torch.tensor(float(len(self.samples) - len(values)))
+        (task,) = self.task
+        if self.score_kind == task.score and not task.is_mean:
+            sums = {name: values.sum(0, keepdim=True) for name, values in scores.sums.items()}
+            (summary["pooled"],) = self.values(ClientScores(scores.ids[:1], scores.samples.sum(0, keepdim=True), sums))
         return summary
 
     def scores(self) -> ClientScores:

@@ -17,6 +17,7 @@ class Classification(Task):
     """
 
     score = ACCURACY
+    is_mean = True
 
     @property
     def classes(self) -> int:

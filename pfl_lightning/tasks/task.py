@@ -33,6 +33,7 @@ class Task(nn.Module, ABC):
 
     score: ClassVar[ScoreKind]  # what clients are compared by
     every_step: ClassVar[bool] = False  # whether outputs are those of each step, ``[samples, steps, outputs]``
+    is_mean: ClassVar[bool] = False  # whether the score of a client is the mean of one of each of its samples
 
     def __init__(self, loss: OwnLoss | None = None) -> None:
         super().__init__()

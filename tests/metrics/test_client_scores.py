@@ -4,7 +4,7 @@ from fakes.tasks import Copies
 
 from pfl_lightning.metrics import ClientScore
 from pfl_lightning.score_kind import LOSS
-from pfl_lightning.tasks import Classification
+from pfl_lightning.tasks import Classification, Regression
 
 # client, samples, correct, sum of losses
 TASK = Classification().sized(3)
@@ -36,6 +36,18 @@ def test_summary_is_over_the_clients_with_samples():
     summary = filled(RESULTS).compute()
     expected = {"mean": 0.75, "weighted_mean": 22 / 30, "std": (0.125 / 3) ** 0.5, "worst": 0.5}
     assert {name: value.item() for name, value in summary.items()} == pytest.approx(expected)
+
+
+def test_an_rmse_is_pooled_over_all_samples_together():
+    # squared errors 4 and 4, and 100, 1 and 1: RMSE 2 and sqrt(34), of all sqrt(22)
+    metric = ClientScore(3, Regression().sized(1))
+    outputs, targets = torch.tensor([[2.0], [2.0], [10.0], [1.0], [1.0]]), torch.zeros(5)
+    rows = metric.task[0].statistics(outputs, targets) | {"loss": torch.zeros(5)}
+    metric.update(torch.tensor([2, 2, 0, 0, 0]), torch.ones(5, dtype=torch.int64), rows)
+    summary = metric.compute()
+    assert summary["pooled"].item() == pytest.approx(22**0.5)
+    assert summary["mean"].item() == pytest.approx((2 + 34**0.5) / 2)
+    assert "pooled" not in filled(RESULTS).compute()
 
 
 def test_update_without_samples_leaves_no_clients():

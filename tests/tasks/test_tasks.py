@@ -4,7 +4,7 @@ from math import exp, log, nan
 
 import pytest
 import torch
-from sklearn.metrics import f1_score, hamming_loss
+from sklearn.metrics import f1_score, hamming_loss, mean_absolute_error, mean_squared_error, r2_score
 from torch import nn
 
 from pfl_lightning.client.losses import UsualLoss
@@ -16,12 +16,14 @@ PAIRS = torch.tensor([[[0.5, 1.0], [-1.0, 0.0], [2.0, 3.0]]])
 CLASSES = Classification().sized(3)
 LABELLED = torch.tensor([[[1, 0, -1], [-1, -1, 1], [0, 1, 1]]], dtype=torch.int8)
 THREE = MultiLabel().sized(3)
+SCALED = Regression(mean=[1.0, -2.0], deviation=[2.0, 0.5]).sized(2)
 CASES = {
     "one output": (CLASSES, 1, LABELS),
     "two outputs": (CLASSES, 2, LABELS),
     "three outputs": (CLASSES, 3, LABELS),
     "a number": (Regression().sized(1), 1, NUMBERS),
     "two numbers": (Regression().sized(2), 2, PAIRS),
+    "two scaled numbers": (SCALED, 2, PAIRS),
     "three labels": (THREE, 3, LABELLED),
 }
 every_case = pytest.mark.parametrize(("task", "outputs", "targets"), CASES.values(), ids=CASES)
@@ -37,6 +39,41 @@ def test_one_output_is_the_logistic_loss():
 def test_numbers_have_half_the_squared_error_and_several_its_mean():
     assert Regression().losses(torch.tensor([[1.5], [-1.0], [0.0]]), NUMBERS[0]).tolist() == [0.5, 0.0, 2.0]
     assert Regression().losses(torch.tensor([[1.5, 4.0]]), PAIRS[0, :1]).tolist() == [(1 + 9) / 4]
+
+
+def test_networks_learn_numbers_less_their_mean_over_their_deviation_and_so_does_a_loss_of_the_users_own():
+    # half of 0.5 less 1, and twice 1 more than -2
+    assert SCALED.learned(PAIRS[0, :1]).tolist() == [[-0.25, 6.0]]
+    assert SCALED.losses(torch.tensor([[0.75, 4.0]]), PAIRS[0, :1]).tolist() == [(1 + 4) / 4]
+    assert SCALED.predictions(torch.tensor([[-0.25, 6.0]]), takes_classes=False).tolist() == [[0.5, 1.0]]
+    own = Regression(nn.L1Loss(), mean=1.0, deviation=2.0).sized(1)
+    assert own.losses(torch.tensor([[1.0]]), torch.tensor([5.0])).tolist() == [1.0]
+
+
+def scores_of(task, outputs, targets):
+    sums = {name: rows.sum(0, keepdim=True) for name, rows in task.statistics(outputs, targets).items()}
+    return {name: value.item() for name, value in task.scores(sums, torch.tensor([len(targets)])).items()}
+
+
+@pytest.mark.parametrize("task", [Regression().sized(2), SCALED], ids=["plain", "scaled"])
+def test_scores_of_numbers_are_those_of_scikit_learn_in_their_unit(task):
+    outputs, targets = torch.randn(2, 30, 2, generator=torch.Generator().manual_seed(4))
+    predicted = task.predictions(outputs, takes_classes=False)
+    expected = {
+        "rmse": mean_squared_error(targets, predicted) ** 0.5,
+        "mae": mean_absolute_error(targets, predicted),
+        "r2": r2_score(targets, predicted),
+        "rmse_0": mean_squared_error(targets[:, 0], predicted[:, 0]) ** 0.5,
+        "rmse_1": mean_squared_error(targets[:, 1], predicted[:, 1]) ** 0.5,
+    }
+    assert scores_of(task, outputs, targets) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("targets", [[3.0], [0.1, 0.1, 0.1], [0.0, 0.0]], ids=["one", "alike", "zeros"])
+def test_a_client_whose_numbers_are_all_alike_has_no_r2(targets):
+    scores = scores_of(Regression().sized(1), torch.ones(len(targets), 1), torch.tensor(targets))
+    assert scores["r2"] == pytest.approx(nan, nan_ok=True)
+    assert scores["rmse"] == pytest.approx(abs(1 - targets[0]))
 
 
 def test_several_outputs_are_the_cross_entropy_of_torch():
@@ -93,6 +130,7 @@ def test_examples_are_targets_of_the_task_and_are_predicted_best(task, outputs, 
         (Regression().sized(2), torch.zeros(4), r"targets must have the shape \[samples, 2\], got \[4\]"),
         (Regression().sized(1), torch.zeros(4, dtype=torch.int64), "targets must be real numbers, got torch.int64"),
         (Regression().sized(1), torch.tensor([0, torch.nan]), "targets must be finite numbers, got nan in sample 1"),
+        (SCALED.sized(3), torch.zeros(4, 3), "mean and deviation must be 1 number or 3, got 2"),
         (THREE, torch.zeros(4, dtype=torch.int64), r"targets must have the shape \[samples, 3\], got \[4\]"),
         (THREE, torch.zeros(4, 2, dtype=torch.int8), r"targets must have the shape \[samples, 3\], got \[4, 2\]"),
         (THREE, torch.zeros(4, 3), "targets must be whole numbers, int8, got torch.float32"),

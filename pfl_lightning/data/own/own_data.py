@@ -1,7 +1,7 @@
 import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -36,8 +36,9 @@ class OwnData(FederatedDataModule):
             ``Dirichlet`` if it says nothing of clients.
         standardize: Shift and scale each channel of images or series, or each feature, to mean 0 and standard deviation
             1 over all samples but those of the data's own test part; features that are 0 or 1 stay as they are, and
-            pixels in a row or numbers of more than four axes have one mean and deviation. Otherwise pixels are scaled
-            to [0, 1], and other numbers are left as they are.
+            pixels in a row or numbers of more than four axes have one mean and deviation. Networks learn the numbers of
+            a regression standardised, too, while scores are in their own unit. Otherwise pixels are scaled to [0, 1],
+            and other numbers are left as they are.
         layout: What the axes of the inputs are: samples N, features F, tokens or steps L, channels C, height H and
             width W. Default: NF or NL (whole numbers from 0, but not uint8) for two axes, NHW for uint8 with three,
             and NCHW or NHWC if few channels or equal sides tell which; uint8 ``[N, F]`` of 64 pixels or more are
@@ -55,7 +56,7 @@ class OwnData(FederatedDataModule):
             data; after ``setup``.
     """
 
-    usual_partition = Dirichlet
+    usual_partition: ClassVar[type[Partition]] = Dirichlet
 
     def __init__(
         self,
@@ -103,10 +104,11 @@ class OwnData(FederatedDataModule):
             inputs = encoded.splits
             self._inputs = encoded._replace(splits=[])
             self.input_kind = encoded.kind
-            targets, self._task, self.class_names, of_targets = encode_targets(splits, self.target_type)
+            of_targets = encode_targets(splits, self.target_type, self.standardize)
+            targets, self._task, self.class_names, target_words = of_targets
             clients, self._names = encode_clients([split.clients for split in splits])
             self.num_classes = self._task.outputs
-            self._notes = {"task": of_targets, "inputs": encoded.understood, **splits[0].notes}
+            self._notes = {"task": target_words, "inputs": encoded.understood, **splits[0].notes}
             data = [*map(LabelledData, inputs, targets, clients)]
             for split in data:
                 split.check_lengths()

@@ -73,12 +73,12 @@ class Table(OwnData):
             PflError: If it cannot be read, a column is not there or says nothing of its meaning, or a value is missing.
         """
         with reading(Path(self.file), "write it with DataFrame.to_csv(file, index=False)", key="data.file"):
-            table = self._table()
+            table = read_frame(self.file, self.client) if self.frame is None else self.frame.rename(columns=str)
             labels = [*self.targets, *([] if self.client is None else [self.client])]
             features = self.features
             if features is None:
                 features = [name for name in table.columns if name not in labels]
-            _check(table, [*features, *labels], self.file)
+            check_names(table, [*features, *labels], self.file)
             clients = None if self.client is None else table[self.client].to_numpy()
             several = len(self.targets) > 1
             targets = table[self.targets if several else self.targets[0]].to_numpy()
@@ -103,31 +103,48 @@ class Table(OwnData):
             raise ValueError(f"inputs must have values that were there in training, got {min(unknown)}")
         return super().network_inputs(encoded.reindex(columns=self._columns, fill_value=0).to_numpy(np.float64))
 
-    def _table(self) -> "DataFrame":
-        """All columns, those of clients as they are written, such as 007 or NA."""
-        import pandas as pd
 
-        if self.frame is not None:
-            return self.frame.rename(columns=str)
-        with open(self.file, newline="", encoding="utf-8-sig") as file:
-            separator = next((mark for mark in SEPARATORS if mark in file.readline()), ",")
-            file.seek(0)
-            names = next(csv.reader(file, delimiter=separator), [])
-        if names and all(is_number(name) for name in names):
-            raise PflError(f"data.file: the first line of '{self.file}' must have names of columns, got {shown(names)}")
-        if twice := {name for name in names if names.count(name) > 1}:
-            raise PflError(f"data.file: two columns of '{self.file}' have the name '{min(twice)}'; rename one")
-        # in parts, a column could be numbers here and text there
-        table = pd.read_csv(self.file, sep=separator, low_memory=False)
-        if self.client in names:
-            options = {"sep": separator, "usecols": [self.client], "dtype": str, "keep_default_na": False}
-            written = pd.read_csv(self.file, **options)[self.client]
-            table[self.client] = written.mask(written == "")
-        return table
+def read_frame(file: str, client: str | None = None) -> "DataFrame":
+    """All columns of a CSV file.
+
+    Args:
+        file: The file.
+        client: The column of clients, which are kept as they are written, such as 007 or NA.
+
+    Raises:
+        PflError: If it has no names of columns, or two of one name.
+        OSError: If it cannot be read.
+    """
+    import pandas as pd
+
+    with open(file, newline="", encoding="utf-8-sig") as lines:
+        separator = next((mark for mark in SEPARATORS if mark in lines.readline()), ",")
+        lines.seek(0)
+        names = next(csv.reader(lines, delimiter=separator), [])
+    if names and all(is_number(name) for name in names):
+        raise PflError(f"data.file: the first line of '{file}' must have names of columns, got {shown(names)}")
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise PflError(f"data.file: two columns of '{file}' have the name '{min(twice)}'; rename one")
+    # in parts, a column could be numbers here and text there
+    table = pd.read_csv(file, sep=separator, low_memory=False)
+    if client in names:
+        options = {"sep": separator, "usecols": [client], "dtype": str, "keep_default_na": False}
+        written = pd.read_csv(file, **options)[client]
+        table[client] = written.mask(written == "")
+    return table
 
 
-def _check(table: "DataFrame", names: Sequence[str], file: str) -> None:
-    """Refuse columns that are not there, or an index that to_csv has written, and missing values."""
+def check_names(table: "DataFrame", names: Sequence[str], file: str) -> None:
+    """Check columns.
+
+    Args:
+        table: All columns.
+        names: Those that are used.
+        file: Where the table is from, for errors.
+
+    Raises:
+        PflError: If one is not there, is an index that to_csv has written, or lacks a value.
+    """
     key = f"data.file: '{file}' has"
     for name in names:
         if name not in table.columns:
@@ -140,11 +157,16 @@ def _check(table: "DataFrame", names: Sequence[str], file: str) -> None:
             raise PflError(f"{key} no value of column '{name}' in {lines}; fill it, or drop the line or the column")
 
 
-def _texts(table: "DataFrame") -> list[str]:
-    """The columns that are no numbers."""
+def is_number_column(column: "Series") -> bool:
+    """Whether a column has numbers alone."""
     import pandas as pd
 
-    return [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
+    return bool(pd.api.types.is_numeric_dtype(column))
+
+
+def _texts(table: "DataFrame") -> list[str]:
+    """The columns that are no numbers."""
+    return [name for name in table if not is_number_column(table[name])]
 
 
 def _encode(table: "DataFrame") -> "DataFrame":

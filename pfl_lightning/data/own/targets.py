@@ -1,7 +1,8 @@
 """Targets of any origin as the tensors that tasks take, and which task they are of."""
 
+import warnings
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -31,7 +32,7 @@ class Targets(NamedTuple):
     understood: str = ""
 
 
-def encode_targets(splits: Sequence[RawData], target_type: TargetType | None = None) -> Targets:
+def encode_targets(splits: Sequence[RawData], target_type: TargetType | None, standardize: bool) -> Targets:
     """Targets as tensors, and what they are.
 
     Whole numbers and text ``[samples]`` are classes, floats a regression. Two columns or more, ``[samples, columns]``,
@@ -41,6 +42,7 @@ def encode_targets(splits: Sequence[RawData], target_type: TargetType | None = N
     Args:
         splits: The training samples, and those for testing if there are any.
         target_type: See ``OwnData``.
+        standardize: See ``OwnData``.
 
     Raises:
         ValueError: If they are none of these, or could be several.
@@ -53,7 +55,7 @@ def encode_targets(splits: Sequence[RawData], target_type: TargetType | None = N
         target_type = _type_of(targets)
     names = tuple(splits[0].class_names)
     if target_type == "numbers":
-        return _numbers(targets, sizes, columns)
+        return _numbers(targets, sizes, columns, standardize)
     if target_type == "labels":
         requirement = "labels: 0, 1, or -1 for unknown; or floats for a regression"
         check_values(torch.from_numpy(targets), torch.from_numpy(np.isin(targets, LABELS)), "targets", requirement)
@@ -93,12 +95,26 @@ def _decided(first: TargetType = "classes", second: TargetType = "numbers") -> s
     return f"data.target_type must be {first} or {second}"
 
 
-def _numbers(targets: Array, sizes: list[int], columns: int) -> Targets:
+def _numbers(targets: Array, sizes: list[int], columns: int, standardize: bool) -> Targets:
     if targets.dtype.kind == "U":
         raise ValueError(f"targets must be numbers with data.target_type: numbers, got text such as '{targets[0]}'")
     numbers = torch.tensor(targets, dtype=torch.get_default_dtype())
-    task = Regression().sized(columns)
-    return Targets(list(numbers.split(sizes)), task, (), f"{task.goal}, from {targets.min():g} to {targets.max():g}")
+    splits = list(numbers.split(sizes))
+    mean, deviation = _moments(splits[0]) if standardize else (0.0, 1.0)
+    task = Regression(mean=mean, deviation=deviation).sized(columns)
+    words = f"{task.goal}, from {targets.min():g} to {targets.max():g}"
+    if standardize:
+        scale = f"(number - {mean:.4g}) / {deviation:.4g}" if columns == 1 else "each number standardised"
+        words += f"; networks learn {scale}"
+    return Targets(splits, task, (), words)
+
+
+def _moments(numbers: Tensor) -> tuple[Any, Any]:
+    """Mean and standard deviation, of several columns one for each; 1 where all are alike."""
+    deviation, mean = torch.std_mean(numbers.double(), dim=0, correction=0)
+    if (alike := numbers.amax(0) == numbers.amin(0)).any():
+        warnings.warn("data: all training targets are alike" + " in a column" * alike.ndim, stacklevel=2)
+    return mean.tolist(), deviation.where(~alike, 1).tolist()
 
 
 def _classes(targets: Array, sizes: list[int], names: tuple[str, ...]) -> Targets:

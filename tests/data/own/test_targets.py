@@ -10,8 +10,8 @@ from pfl_lightning.tasks import Classification, MultiLabel, Regression
 LABELS = np.arange(60) % 3
 
 
-def encode(targets, target_type=None, **options):
-    return encode_targets([RawData(None, targets, **options)], target_type)
+def encode(targets, target_type=None, standardize=False, **options):
+    return encode_targets([RawData(None, targets, **options)], target_type, standardize)
 
 
 @pytest.mark.parametrize("values", [[1, 2, 7], [100, 150, 199], [-1, 1], [2.0, 4.0], ["a", "b", "c"]])
@@ -48,6 +48,16 @@ def test_what_targets_were_taken_for_is_said():
     assert encode(np.arange(60) % 9).understood == "9 classes: 0, 1, 2, 3, ... 8"
     assert encode(LABELS, class_names=["a", "b", "c", "d"]).understood == "4 classes: a, b, c, d; without samples: d"
     assert encode(LABELS / 7).understood == "a regression, from 0 to 0.285714"
+    learned = "networks learn (number - 0.1429) / 0.1166"  # 1 / 7 and sqrt(2 / 3) / 7
+    assert encode(LABELS / 7, standardize=True).understood == f"a regression, from 0 to 0.285714; {learned}"
+
+
+def test_numbers_are_standardised_by_those_of_training_and_one_value_is_warned_of():
+    splits = [RawData(None, np.array([[0.5, 7.5], [2.5, 7.5]])), RawData(None, np.array([[9.5, 0.5]]))]
+    with pytest.warns(UserWarning, match=r"^data: all training targets are alike in a column$"):
+        found = encode_targets(splits, None, standardize=True)
+    assert (found.task.mean, found.task.deviation) == ([1.5, 7.5], [1.0, 1.0])
+    assert found.splits[1].tolist() == [[9.5, 0.5]]
 
 
 def test_a_class_beyond_the_names_is_refused():
