@@ -1,5 +1,6 @@
 from pfl_lightning.metrics.client_metric import ClientMetric, MetricFactory, build_metric, metric_name
 from pfl_lightning.metrics.client_scores import ClientScore, ClientScores
+from pfl_lightning.metrics.concordance import ConcordanceIndex
 from pfl_lightning.metrics.density import ClientDensity, density
 from pfl_lightning.metrics.functional import client_percentiles, superquantile, weighted_quantile
 from pfl_lightning.metrics.similarity import orthonormal, pair_correlation, pairs, principal_angle_distance
@@ -10,6 +11,7 @@ __all__ = [
     "ClientMetric",
     "ClientScore",
     "ClientScores",
+    "ConcordanceIndex",
     "MetricFactory",
     "build_metric",
     "client_percentiles",

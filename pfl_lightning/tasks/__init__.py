@@ -6,6 +6,7 @@ from pfl_lightning.tasks.next_token import NO_TARGET, NextToken
 from pfl_lightning.tasks.own_loss import LossFunction, OwnLoss, try_loss
 from pfl_lightning.tasks.regression import Regression
 from pfl_lightning.tasks.segmentation import IGNORED, Segmentation
+from pfl_lightning.tasks.survival import Survival
 from pfl_lightning.tasks.task import AMOUNT, Sums, Task, check_values, try_task
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Regression",
     "Segmentation",
     "Sums",
+    "Survival",
     "Task",
     "as_outputs",
     "check_values",

@@ -1,8 +1,13 @@
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from pfl_lightning.bounds import PositiveFloat
+from pfl_lightning.errors import PflError
 from pfl_lightning.score_kind import ScoreKind
+from pfl_lightning.tasks.own_loss import OwnLoss
 from pfl_lightning.tasks.task import Sums, Task, check_values
 
 MACRO_F1 = ScoreKind("macro_f1", higher_is_better=True, scale=100, unit=" (%)", digits=1)
@@ -21,9 +26,19 @@ class MultiLabel(Task):
 
     Args:
         loss: See ``Task``.
+        pos_weight: For each label, the weight in the usual loss of samples that have it; others have 1. Default: 1.
+
+    Raises:
+        PflError: If there are weights for a loss of the user's own, which does not see them.
     """
 
     score = MACRO_F1
+
+    def __init__(self, loss: OwnLoss | None = None, pos_weight: Sequence[PositiveFloat] | None = None) -> None:
+        super().__init__(loss)
+        if loss is not None and pos_weight is not None:
+            raise PflError("model.task.pos_weight must be null with model.task.loss, which does not see it")
+        self.pos_weight = pos_weight
 
     @property
     def classes(self) -> int:
@@ -42,6 +57,8 @@ class MultiLabel(Task):
         if targets.dtype != torch.int8:
             raise ValueError(f"targets must be whole numbers, int8, got {targets.dtype}")
         check_values(targets, (targets >= -1) & (targets <= 1), "targets", "0, 1 or -1 for unknown")
+        if self.pos_weight is not None and len(self.pos_weight) != self.outputs:
+            raise ValueError(f"pos_weight must be {self.outputs} numbers, one for each label, got {self.pos_weight}")
         if (targets == -1).all():
             raise ValueError("targets must be 0 or 1 somewhere, got -1 alone")
 
@@ -60,16 +77,13 @@ class MultiLabel(Task):
 
     def usual_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The mean logistic loss of the known labels, ``[...]``, of outputs and targets ``[..., labels]``."""
-        is_known = targets >= 0
         is_positive = (targets == 1).to(outputs.dtype)
         losses = F.binary_cross_entropy_with_logits(outputs, is_positive, reduction="none")
-        return (losses * is_known).sum(-1) / is_known.sum(-1).clamp(min=1)
+        return (losses * self._shares(targets, outputs)).sum(-1)
 
     def usual_gradients(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The losses, and (sigmoid - target) over the number of known labels, 0 for unknown ones."""
-        is_known = targets >= 0
-        shares = is_known / is_known.sum(-1, keepdim=True).clamp(min=1)
-        return self.usual_losses(outputs, targets), (outputs.sigmoid() - targets) * shares.to(outputs.dtype)
+        return self.usual_losses(outputs, targets), (outputs.sigmoid() - targets) * self._shares(targets, outputs)
 
     def amounts(self, targets: Tensor) -> Tensor:
         """1, or 0 of a sample without a known label."""
@@ -103,6 +117,14 @@ class MultiLabel(Task):
     def predictions(self, outputs: Tensor, takes_classes: bool) -> Tensor:
         """The probability of each label, ``[samples, labels]``."""
         return outputs.sigmoid()
+
+    def _shares(self, targets: Tensor, outputs: Tensor) -> Tensor:
+        """The weight of each label in the loss of its sample, ``[..., labels]``, 0 where it is unknown."""
+        is_known = targets >= 0
+        shares = is_known.to(outputs.dtype) / is_known.sum(-1, keepdim=True).clamp(min=1)
+        if self.pos_weight is None:
+            return shares
+        return torch.where(targets == 1, shares * outputs.new_tensor(self.pos_weight), shares)
 
 
 def f1(hits: Tensor, wrong: Tensor) -> Tensor:

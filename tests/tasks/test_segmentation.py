@@ -9,12 +9,13 @@ from fakes.loops import batches, participants
 from fakes.methods import built, distance, tensors, weighted_mean
 from fakes.tasks import PIXELS, TASKS
 from plain_methods import samples_of
+from sklearn.metrics import f1_score
 from torchmetrics.functional.classification import multiclass_accuracy, multiclass_jaccard_index
 
 from pfl_lightning.client.losses import UsualLoss
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg
-from pfl_lightning.tasks import IGNORED, Classification, Segmentation
+from pfl_lightning.tasks import AMOUNT, IGNORED, Classification, Segmentation
 
 CLASSES = 4
 TASK = Segmentation().sized(CLASSES)
@@ -29,13 +30,14 @@ def predicted():
     return torch.randn(6, CLASSES, 5, 7), masks
 
 
-def summed(statistics):
+def summed(outputs, masks, task=TASK):
     """Sums over all samples, as of a single client."""
+    statistics = task.statistics(outputs, masks) | {AMOUNT: task.amounts(masks)}
     return {name: values.sum(0, keepdim=True) for name, values in statistics.items()}
 
 
-def scores(outputs, masks):
-    return TASK.scores(summed(TASK.statistics(outputs, masks)), torch.tensor([len(masks)]))
+def scores(outputs, masks, task=TASK):
+    return task.scores(summed(outputs, masks, task), torch.tensor([len(masks)]))
 
 
 def test_the_loss_of_an_image_is_the_mean_over_its_pixels_that_count(predicted):
@@ -81,10 +83,44 @@ def test_scores_are_those_of_torchmetrics_and_classes_without_a_pixel_do_not_cou
 
 def test_statistics_of_two_halves_add_up_to_those_of_all(predicted):
     outputs, masks = predicted
-    (whole,) = summed(TASK.statistics(outputs, masks)).values()
-    halves = (summed(TASK.statistics(outputs[half], masks[half])) for half in (slice(2), slice(2, 6)))
-    assert torch.equal(whole, sum(half["confusion"] for half in halves))
-    assert whole.sum() == (masks != IGNORED).sum()
+    whole, *halves = (summed(outputs[part], masks[part]) for part in (slice(6), slice(2), slice(2, 6)))
+    for name, values in whole.items():
+        assert torch.allclose(values, sum(half[name] for half in halves), atol=1e-6)
+    assert whole["confusion"].sum() == (masks != IGNORED).sum()
+
+
+def test_dice_is_the_f1_of_pixels_over_all_images_or_of_each_and_the_background_can_be_left_out(predicted):
+    outputs, masks = predicted
+    masks[masks == 2] = 1
+    labels = outputs.argmax(1)
+
+    def f1(images, zero_division=0.0):
+        counted = masks[images] != IGNORED
+        truth, said = masks[images][counted], labels[images][counted]
+        return f1_score(truth, said, labels=range(CLASSES), average=None, zero_division=zero_division)
+
+    of_all = f1([0, 2, 3, 4, 5])
+    of_each = np.array([f1([image], zero_division=1.0) for image in (0, 2, 3, 4, 5)])
+    inner = Segmentation(background=False).sized(CLASSES)
+    for task, present in ((TASK, [0, 1, 3]), (inner, [1, 3])):
+        found = scores(outputs, masks, task)
+        assert float(found["dice"]) == pytest.approx(of_all[present].mean(), abs=1e-6)
+        first = task.first_class
+        assert float(found["image_dice"]) == pytest.approx(of_each[:, first:].mean(1).mean(), abs=1e-6)
+        assert ("iou_0" in found) == (first == 0)
+
+
+def test_the_soft_dice_loss_of_an_image_is_over_the_classes_of_its_mask(predicted):
+    outputs, masks = predicted
+    losses = Segmentation(dice_weight=0.5).sized(CLASSES).losses(outputs, masks)
+    for image, (loss, plain) in enumerate(zip(losses, TASK.losses(outputs, masks), strict=True)):
+        counted = masks[image] != IGNORED
+        terms = []
+        for label in masks[image][counted].unique().tolist():
+            p, y = outputs[image].softmax(0)[label][counted], (masks[image] == label)[counted]
+            terms.append(1 - (2 * p[y].sum() + 1) / (p.sum() + y.sum() + 1))
+        expected = float(plain) + 0.5 * float(sum(terms)) / max(len(terms), 1)
+        assert float(loss) == pytest.approx(expected, abs=1e-6)
 
 
 def test_masks_that_are_all_ignored_have_no_loss_no_gradient_and_no_score(predicted):

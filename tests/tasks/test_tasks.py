@@ -8,6 +8,7 @@ from sklearn.metrics import f1_score, hamming_loss, mean_absolute_error, mean_sq
 from torch import nn
 
 from pfl_lightning.client.losses import UsualLoss
+from pfl_lightning.errors import PflError
 from pfl_lightning.tasks import Classification, MultiLabel, Regression, as_outputs, log_probabilities
 
 LABELS = torch.tensor([[1, 0, 1]])
@@ -16,6 +17,7 @@ PAIRS = torch.tensor([[[0.5, 1.0], [-1.0, 0.0], [2.0, 3.0]]])
 CLASSES = Classification().sized(3)
 LABELLED = torch.tensor([[[1, 0, -1], [-1, -1, 1], [0, 1, 1]]], dtype=torch.int8)
 THREE = MultiLabel().sized(3)
+WEIGHTED = MultiLabel(pos_weight=[2.0, 0.5, 3.0]).sized(3)
 SCALED = Regression(mean=[1.0, -2.0], deviation=[2.0, 0.5]).sized(2)
 CASES = {
     "one output": (CLASSES, 1, LABELS),
@@ -25,6 +27,7 @@ CASES = {
     "two numbers": (Regression().sized(2), 2, PAIRS),
     "two scaled numbers": (SCALED, 2, PAIRS),
     "three labels": (THREE, 3, LABELLED),
+    "three weighted labels": (WEIGHTED, 3, LABELLED),
 }
 every_case = pytest.mark.parametrize(("task", "outputs", "targets"), CASES.values(), ids=CASES)
 
@@ -134,6 +137,11 @@ def test_examples_are_targets_of_the_task_and_are_predicted_best(task, outputs, 
         (THREE, torch.zeros(4, dtype=torch.int64), r"targets must have the shape \[samples, 3\], got \[4\]"),
         (THREE, torch.zeros(4, 2, dtype=torch.int8), r"targets must have the shape \[samples, 3\], got \[4, 2\]"),
         (THREE, torch.zeros(4, 3), "targets must be whole numbers, int8, got torch.float32"),
+        (
+            WEIGHTED.sized(2),
+            torch.zeros(4, 2, dtype=torch.int8),
+            r"pos_weight must be 2 numbers, one for each label, .*",
+        ),
         (THREE, LABELLED[0] * 2, "targets must be 0, 1 or -1 for unknown, got 2 in sample 0"),
         (THREE, -torch.ones(4, 3, dtype=torch.int8), "targets must be 0 or 1 somewhere, got -1 alone"),
     ],
@@ -155,6 +163,18 @@ def test_the_loss_of_labels_is_the_mean_of_the_logistic_losses_of_those_that_are
     assert THREE.amounts(targets).tolist() == [1, 1, 1, 1, 0]
     (slopes,) = THREE.usual_gradients(values[None], targets[None])[1]
     assert slopes[targets == -1].tolist() == [0] * 7
+
+
+def test_weighted_labels_have_the_logistic_loss_of_torch_and_weights_of_one_change_nothing():
+    values = torch.randn(6, 3, generator=torch.Generator().manual_seed(3))
+    targets = torch.tensor([[1, 0, 1], [0, 1, 1]], dtype=torch.int8).repeat(3, 1)
+    weights = torch.tensor([2.0, 0.5, 3.0])
+    expected = nn.BCEWithLogitsLoss(reduction="none", pos_weight=weights.to(values))(values, targets.to(values)).mean(1)
+    assert torch.allclose(WEIGHTED.losses(values, targets), expected, atol=1e-14)
+    ones = MultiLabel(pos_weight=[1.0, 1.0, 1.0]).sized(3)
+    assert torch.equal(ones.losses(values, targets), THREE.losses(values, targets))
+    with pytest.raises(PflError, match=r"^model\.task\.pos_weight must be null with model\.task\.loss, "):
+        MultiLabel(nn.BCEWithLogitsLoss(), pos_weight=[1.0])
 
 
 def test_scores_of_labels_are_those_of_scikit_learn_and_swap_with_the_labels():

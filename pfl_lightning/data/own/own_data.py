@@ -43,8 +43,8 @@ class OwnData(FederatedDataModule):
             width W. Default: NF or NL (whole numbers from 0, but not uint8) for two axes, NHW for uint8 with three,
             and NCHW or NHWC if few channels or equal sides tell which; uint8 ``[N, F]`` of 64 pixels or more are
             pictures in a row if F is a square or three times one. Channels of images come first in the networks.
-        target_type: What the targets are: classes, labels (several of each sample) or numbers. Default: as their type
-            and shape say, see ``encode_targets``.
+        target_type: What the targets are: classes, labels (several of each sample), numbers, or survival (event and
+            time). Default: as their type and shape say, see ``encode_targets``.
         tokenizer: For inputs that are texts: folder of a tokenizer of ``transformers``, such as that of a
             ``HuggingFaceModel``, or its name on huggingface.co. Needs ``uv pip install "pfl_lightning[huggingface]"``.
         max_length: Tokens of each text: longer ones are cut, shorter ones padded.

@@ -9,10 +9,20 @@ import torch
 from torch import Tensor
 
 from pfl_lightning.data.own.raw_data import Array, RawData, joined, plain_array, shown, warn_of_likeness
-from pfl_lightning.tasks import IGNORED, Classification, MultiLabel, Regression, Segmentation, Task, check_values
+from pfl_lightning.tasks import (
+    IGNORED,
+    Classification,
+    MultiLabel,
+    Regression,
+    Segmentation,
+    Survival,
+    Task,
+    check_values,
+)
 
-TargetType = Literal["classes", "labels", "numbers"]
+TargetType = Literal["classes", "labels", "numbers", "survival"]
 LABELS = (-1, 0, 1)
+BINS = 10  # of survival times
 FEW_CLASSES = 100  # whole numbers as floats that look like classes, if each has several samples
 
 
@@ -37,7 +47,8 @@ def encode_targets(splits: Sequence[RawData], target_type: TargetType | None, st
 
     Whole numbers and text ``[samples]`` are classes, floats a regression. Two columns or more, ``[samples, columns]``,
     are labels as whole numbers, 1, 0 or -1 for unknown, or floats for a regression of several numbers. Whole numbers
-    ``[samples, height, width]`` are masks: the class of each pixel from 0, the background, or 255 to ignore it.
+    ``[samples, height, width]`` are masks: the class of each pixel from 0, the background, or 255 to ignore it. Two
+    columns are event and time for ``target_type`` survival alone.
 
     Args:
         splits: The training samples, and those for testing if there are any.
@@ -56,6 +67,8 @@ def encode_targets(splits: Sequence[RawData], target_type: TargetType | None, st
     names = tuple(splits[0].class_names)
     if target_type == "numbers":
         return _numbers(targets, sizes, columns, standardize)
+    if target_type == "survival":
+        return _survival(targets, sizes)
     if target_type == "labels":
         requirement = "labels: 0, 1, or -1 for unknown; or floats for a regression"
         check_values(torch.from_numpy(targets), torch.from_numpy(np.isin(targets, LABELS)), "targets", requirement)
@@ -106,6 +119,20 @@ def _numbers(targets: Array, sizes: list[int], columns: int, standardize: bool) 
     if standardize:
         scale = f"(number - {mean:.4g}) / {deviation:.4g}" if columns == 1 else "each number standardised"
         words += f"; networks learn {scale}"
+    return Targets(splits, task, (), words)
+
+
+def _survival(targets: Array, sizes: list[int]) -> Targets:
+    """Events and times, whose bins hold as many events of the training samples each."""
+    if targets.ndim != 2 or targets.shape[1] != 2 or targets.dtype.kind == "U":
+        wanted = "two columns of numbers, event and time, with data.target_type: survival"
+        raise ValueError(f"targets must be {wanted}, got {targets.dtype} {list(targets.shape)}")
+    numbers = torch.tensor(targets, dtype=torch.get_default_dtype())
+    splits = list(numbers.split(sizes))
+    events = splits[0][splits[0][:, 0] == 1, 1]
+    shares = torch.arange(1, BINS) / BINS
+    task = Survival(edges=sorted({*events.quantile(shares).tolist()}) if len(events) else ())
+    words = f"{task.goal}, from {numbers[:, 1].min():g} to {numbers[:, 1].max():g}; {int(numbers[:, 0].sum()):,} events"
     return Targets(splits, task, (), words)
 
 
