@@ -23,7 +23,8 @@ class HuggingFaceModel(nn.Module):
 
     It has the weights of a folder, in torch's default float type, and a new head if the folder has one for other
     classes. Images are resized to the size that the network takes, and grey ones repeated for its channels. Tokens that
-    are padding by the network's ``config.json`` are masked. Needs ``uv pip install "pfl_lightning[huggingface]"``.
+    are padding by the network's ``config.json`` are masked; those behind the first separator of the folder's tokenizer
+    are the second text of a pair. Needs ``uv pip install "pfl_lightning[huggingface]"``.
 
     Args:
         input_shape: Channels, height and width of images; or of tokens, how many, and the size of the vocabulary.
@@ -75,6 +76,8 @@ class HuggingFaceModel(nn.Module):
                 from transformers import AutoImageProcessor
 
                 processor = AutoImageProcessor.from_pretrained(name, trust_remote_code=False)
+            elif not is_image and getattr(config, "type_vocab_size", 1) > 1:
+                processor = _tokenizer(name)
         model.pretrained = frozenset(model.state_dict()) - _random_tensors(name, model, info)
         model.prepare(input_shape, processor)
         return model
@@ -113,11 +116,13 @@ class _Tokens(nn.Module):
     config: Any
     dtype: torch.dtype
 
+    separator: int | None = None
     takes_bias = False
 
     @torch.no_grad()
     def prepare(self, input_shape: tuple[int, ...], processor: Any) -> None:
         """Find out whether the network takes an additive attention mask; ``vmap`` cannot run code that makes one."""
+        self.separator = getattr(processor, "sep_token_id", None)
         length, vocabulary = input_shape
         tokens = torch.randint(vocabulary, (2, length))
         tokens[1, length // 2 + 1 :] = self.config.pad_token_id
@@ -133,11 +138,25 @@ class _Tokens(nn.Module):
 
     def forward(self, tokens: Tensor) -> Any:
         """Tokens ``[batch, length]`` to logits ``[batch, classes]``."""
+        types = {}
+        if self.separator is not None:
+            separators = (tokens == self.separator).long()
+            types["token_type_ids"] = (separators.cumsum(1) - separators).clamp(max=1)
         mask = tokens != self.config.pad_token_id
         if self.takes_bias:  # [batch, 1, queries, keys]
             bias = torch.zeros_like(mask, dtype=self.dtype).masked_fill(~mask, torch.finfo(self.dtype).min)
             mask = bias[:, None, None].expand(-1, 1, tokens.shape[1], -1)
-        return super().forward(input_ids=tokens, attention_mask=mask, return_dict=True).logits
+        return super().forward(input_ids=tokens, attention_mask=mask, **types, return_dict=True).logits
+
+
+def _tokenizer(name: str) -> Any:
+    """The tokenizer of a network's folder; None if it has none."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except (OSError, ValueError):
+        return None
 
 
 def _random_tensors(name: str, model: Any, info: dict[str, Any]) -> frozenset[str]:

@@ -26,12 +26,25 @@ def theirs(network):
 
 
 def test_texts_get_the_logits_that_the_library_gives_with_its_mask(hugging_face):
-    ours, tokens = network(hugging_face / "bert", TOKENS).eval(), torch.randint(1, 10, (4, 6))
+    ours, tokens = network(hugging_face / "bert", TOKENS).eval(), torch.randint(4, 10, (4, 6))
     tokens[0, 4:], tokens[1, 1:] = 0, 0
     expected = theirs(ours)(input_ids=tokens, attention_mask=(tokens != 0).long()).logits
     torch.testing.assert_close(ours(tokens), expected)
     assert (theirs(ours)(input_ids=tokens).logits - expected).abs().max() > 1e-3, "the mask does nothing"
     assert not any(layer.without_vmap for layer in ours)
+
+
+def test_the_second_text_of_a_pair_has_its_own_type_as_in_the_library(hugging_face):
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    folder = str(hugging_face / "bert")
+    pairs = AutoTokenizer.from_pretrained(folder)(["good", "a film"], ["bad", "a"], padding=True, return_tensors="pt")
+    model = HuggingFaceModel((pairs["input_ids"].shape[1], 10), 5, folder).eval()
+    reference = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    found, expected = model(pairs["input_ids"]), reference(**pairs).logits
+    assert torch.allclose(found, expected, atol=1e-5)
+    without = {name: tokens for name, tokens in pairs.items() if name != "token_type_ids"}
+    assert not torch.allclose(found, reference(**without).logits, atol=1e-3)
 
 
 @pytest.mark.parametrize("normalize", [False, True])

@@ -32,19 +32,21 @@ class HuggingFace(OwnData):
         dataset: From Python: a ``Dataset``, a ``DatasetDict`` with ``train``, or the folder that is ``root`` on the
             command line. Default: what ``root`` holds.
         input: Name of the column with the inputs: pictures of one size, numbers of one shape (see ``RawData``), or text
-            with a ``tokenizer``.
+            with a ``tokenizer``; or names of the two columns of pairs of texts.
         target: Name of the column with the targets: class labels, text, or floats for a regression; or lists of labels
             (1, 0, or -1 for unknown) or of floats.
         client: Name of the column that tells which client has a sample. Default: unknown.
+        test_split: Name of the split for testing. Default: see above.
         kwargs: See ``OwnData``.
     """
 
     def __init__(
         self,
         dataset: FromPython | None = None,
-        input: str = "image",
+        input: str | list[str] = "image",
         target: str = "label",
         client: str | None = None,
+        test_split: str | None = None,
         **kwargs: Any,
     ) -> None:
         if isinstance(dataset, str | Path):
@@ -55,6 +57,7 @@ class HuggingFace(OwnData):
         self.input = input
         self.target = target
         self.client = client
+        self.test_split = test_split
 
     @property
     def error_prefix(self) -> str:
@@ -73,7 +76,11 @@ class HuggingFace(OwnData):
             splits = _splits(_open(root) if self.dataset is None else self.dataset)
             reason = ", since its targets are hidden (-1)"
             hidden = {split: reason for split, part in splits.items() if split != TRAIN and self._hides_targets(part)}
-            test, note = used_splits(splits, hidden)
+            others = [name for name in splits if name not in (TRAIN, *hidden)]
+            if self.test_split not in (None, *others):
+                allowed = ", ".join(others) or "null"
+                raise PflError(f"data.test_split: {self.test_split} is not possible; allowed: {allowed}")
+            test, note = used_splits(splits, hidden, self.test_split)
             train = self._columns(splits[TRAIN])._replace(notes={"splits": note})
             return train, None if test is None else self._columns(splits[test])
 
@@ -82,12 +89,15 @@ class HuggingFace(OwnData):
         return self.target in split.column_names and {-1} == {*split.unique(self.target)}
 
     def _columns(self, split: "Dataset") -> RawData:
-        from datasets import ClassLabel, Image
+        from datasets import Image
         from datasets.features.features import require_decoding
 
-        keys = {"input": self.input, "target": self.target, "client": self.client}
-        names = [name for name in keys.values() if name is not None]
-        for key, name in keys.items():
+        inputs = [self.input] if isinstance(self.input, str) else self.input
+        if len(inputs) > 1 and (len(inputs) != 2 or self.tokenizer is None):
+            raise PflError(f"data.input must be one column, or two of texts with data.tokenizer, got {self.input}")
+        keys = [*(("input", name) for name in inputs), ("target", self.target), ("client", self.client)]
+        names = [name for _, name in keys if name is not None]
+        for key, name in keys:
             if name in {*names} - {*split.column_names}:
                 raise PflError(f"data.{key}: no column '{name}'; allowed: {', '.join(split.column_names)}")
         pictures = [name for name in names if isinstance(split.features[name], Image)]
@@ -96,19 +106,28 @@ class HuggingFace(OwnData):
             if require_decoding(feature):
                 raise ValueError(f"column '{name}' must be pictures, numbers or text, got {type(feature).__name__}")
         columns = values.with_format("numpy")[:]
-        kind = split.features[self.input]
+        if len(inputs) == 2:
+            pairs = np.stack([columns[name] for name in inputs], axis=1)
+            return self._raw(split, columns, pairs, None)
+        (name,) = inputs
+        kind = split.features[name]
         while hasattr(kind, "feature"):
             kind = kind.feature
         if getattr(kind, "dtype", "") == "uint8":  # of which the format makes int64
-            columns[self.input] = np.asarray(columns[self.input], np.uint8)
-        for name in pictures:
-            stored = split.cast_column(name, Image(decode=False))[name]
-            columns[name] = decode([_Picture(name, row, picture) for row, picture in enumerate(stored)])
+            columns[name] = np.asarray(columns[name], np.uint8)
+        for column in pictures:
+            stored = split.cast_column(column, Image(decode=False))[column]
+            columns[column] = decode([_Picture(column, row, picture) for row, picture in enumerate(stored)])
+        return self._raw(split, columns, columns[name], "NCHW" if name in pictures else None)
+
+    def _raw(self, split: "Dataset", columns: dict[str, Any], inputs: Any, layout: Layout | None) -> RawData:
+        """The inputs with the targets and the clients."""
+        from datasets import ClassLabel
+
         feature = split.features[self.target]
         class_names = tuple(feature.names) if isinstance(feature, ClassLabel) else ()
         clients = None if self.client is None else columns[self.client]
-        layout: Layout | None = "NCHW" if self.input in pictures else None
-        return RawData(columns[self.input], columns[self.target], clients, class_names, layout)
+        return RawData(inputs, columns[self.target], clients, class_names, layout)
 
 
 class _Picture(BytesIO):

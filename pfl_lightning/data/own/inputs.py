@@ -230,16 +230,18 @@ def tokenize(splits: Sequence[Any], name: str, length: int) -> tuple[list[Array]
     """Texts as the tokens of a network's own tokenizer.
 
     Args:
-        splits: The training texts, and those for testing if there are any, ``[samples]`` each.
+        splits: The training texts, and those for testing if there are any, ``[samples]`` each, or ``[samples, 2]`` for
+            pairs of texts.
         name: Folder of the tokenizer, or its name on huggingface.co.
-        length: Number of tokens of each text: longer ones are cut, shorter ones padded.
+        length: Number of tokens of each text or pair: longer ones are cut, of a pair the longer text first, shorter
+            ones are padded.
 
     Returns:
         The tokens of each split, ``[samples, length]``, and the size of the vocabulary.
 
     Raises:
         PflError: If the tokenizer cannot be loaded, or cannot pad.
-        ValueError: If an input is no text.
+        ValueError: If an input is no text, or a pair has an empty one.
     """
     with loading(name, KEY):
         from transformers import AutoTokenizer
@@ -247,9 +249,22 @@ def tokenize(splits: Sequence[Any], name: str, length: int) -> tuple[list[Array]
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     if tokenizer.pad_token_id is None:
         raise PflError(f"{KEY} must have a padding token, got '{name}'")
-    texts = [[*map(_text, split)] for split in splits]
     options = {"padding": "max_length", "truncation": True, "max_length": length}
-    return [np.array(tokenizer(split, **options)["input_ids"], np.int64) for split in texts], len(tokenizer)
+    tokens = [tokenizer(*_texts(split), **options)["input_ids"] for split in splits]
+    return [np.array(split, np.int64) for split in tokens], len(tokenizer)
+
+
+def _texts(samples: Any) -> list[list[str]]:
+    """The texts of all samples, or the first and the second ones of pairs."""
+    if np.ndim(samples) < 2:
+        return [[*map(_text, samples)]]
+    if np.shape(samples)[1] != 2:
+        raise ValueError(f"inputs must be texts or pairs of texts with data.tokenizer, got {np.shape(samples)[1]} each")
+    pairs = [[*map(_text, column)] for column in zip(*samples, strict=True)]
+    for column in pairs:
+        if not all(map(str.strip, column)):
+            raise ValueError("inputs must be pairs of texts with data.tokenizer, got an empty one")
+    return pairs
 
 
 def _text(value: Any) -> str:

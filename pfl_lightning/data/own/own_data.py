@@ -45,8 +45,9 @@ class OwnData(FederatedDataModule):
             pictures in a row if F is a square or three times one. Channels of images come first in the networks.
         target_type: What the targets are: classes, labels (several of each sample), numbers, or survival (event and
             time). Default: as their type and shape say, see ``encode_targets``.
-        tokenizer: For inputs that are texts: folder of a tokenizer of ``transformers``, such as that of a
-            ``HuggingFaceModel``, or its name on huggingface.co. Needs ``uv pip install "pfl_lightning[huggingface]"``.
+        tokenizer: For inputs that are texts or pairs of texts: folder of a tokenizer of ``transformers``, such as that
+            of a ``HuggingFaceModel``, or its name on huggingface.co. Needs
+            ``uv pip install "pfl_lightning[huggingface]"``.
         max_length: Tokens of each text: longer ones are cut, shorter ones padded.
         kwargs: See ``FederatedDataModule``.
 

@@ -18,18 +18,19 @@ SHOWN_NAMES = 6
 TEST_SPLITS = ("test", "testing", "validation", "valid", "val", "dev")  # the first of them that there is
 
 
-def used_splits(names: Iterable[str], unusable: Mapping[str, str]) -> tuple[str | None, str]:
+def used_splits(names: Iterable[str], unusable: Mapping[str, str], chosen: str | None = None) -> tuple[str | None, str]:
     """Which split is for testing, beside that for training.
 
     Args:
         names: The splits that there are.
         unusable: Why some of them cannot be for testing.
+        chosen: The one for testing, if the user has said so.
 
     Returns:
         The split, None if there is none; and what becomes of each split, for people.
     """
     others = [name for name in names if name != TRAIN]
-    test = next((name for name in TEST_SPLITS if name in {*others} - {*unusable}), None)
+    test = chosen or next((name for name in TEST_SPLITS if name in {*others} - {*unusable}), None)
     parts = ["train", *([f"{test} for testing"] if test else [])]
     parts += [f"{name} is not used{unusable.get(name, '')}" for name in others if name != test]
     return test, "; ".join(parts)

@@ -31,8 +31,8 @@ class Table(OwnData):
 
     Columns of numbers are standardised, columns of text become one column for each value that they have, 1 where the
     sample has it. Text that is mostly numbers, dates or ids is refused. With a ``tokenizer``, the only feature is a
-    column of texts. A target with a decimal point is a regression, all others are classes, see ``target_type``. Several
-    targets are labels, 1, 0, or -1 for unknown, or all have decimal points.
+    column of texts, or two columns are pairs of texts. A target with a decimal point is a regression, all others are
+    classes, see ``target_type``. Several targets are labels, 1, 0, or -1 for unknown, or all have decimal points.
 
     Args:
         file: The file; or from Python a ``DataFrame`` of pandas.
@@ -84,9 +84,10 @@ class Table(OwnData):
             targets = table[self.targets if several else self.targets[0]].to_numpy()
             class_names = self.targets if several else ()
             if self.tokenizer is not None:
-                if len(features) != 1:
-                    raise ValueError(f"data.features must be one text with data.tokenizer, got {len(features)}")
-                return RawData(table[features[0]].to_numpy(), targets, clients, class_names), None
+                if len(features) not in (1, 2):
+                    raise ValueError(f"data.features must be one text or two with data.tokenizer, got {len(features)}")
+                texts = table[features[0] if len(features) == 1 else [*features]].to_numpy()
+                return RawData(texts, targets, clients, class_names), None
             self._used = [*features]
             understood = _check_columns(table[self._used])
             encoded = _encode(table[self._used])

@@ -121,7 +121,11 @@ def test_the_summary_has_a_row_for_each_forecast_that_needs_no_training(tmp_path
         (frame([40], load="high"), {}, "data: column 'load' must be numbers, got 'high'"),
         (frame([40], wind=np.nan), {"features": ["wind"]}, "data.file: 'DataFrame' has no value of column 'wind' in"),
         (frame([40, 40]), {"client": None}, "data.time: a series has two lines of 0; data.client tells series apart"),
-        (frame([40], time="01/02/2026"), {}, "data.time: column 'time' must be numbers or dates such as 2026-01-31 18:30, "),
+        (
+            frame([40], time="01/02/2026"),
+            {},
+            "data.time: column 'time' must be numbers or dates such as 2026-01-31 18:30, ",
+        ),
         (frame([40]), {"target": "heat"}, "data.file: 'DataFrame' has no column 'heat'"),
     ],
 )
