@@ -71,7 +71,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         time_per: What the speeds are: seconds of a ``round``, or of each training ``sample`` of a client in a round.
         communication_time: Simulated seconds of communication per round.
         val_fraction: Share of each client's training samples that is held out for model selection; at least one sample
-            is left for training. 0 for none.
+            is left for training. 0 for none. Data of your own can have samples for it, which are used instead.
         test_fraction: Share of each client's samples that becomes its test split, drawn at random. Default: the data
             set's own test split is partitioned like the training samples; if it has none, a quarter.
         test_clients: Share of the clients that never train: all their samples are for testing, and the other clients
@@ -110,6 +110,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     input_kind: InputKind = "numbers"
     files_option: ClassVar[str] = "root"  # the option that says where the files are
     client_names: tuple[str, ...] = ()  # of own data, in the order of the clients' numbers; after setup
+    own_validation: int = 0  # how many of the last training samples are the data's own split for validation
     overlap: int = 0  # samples of a user this far apart share no content; 0: none do (see hold_out)
     usual_partition: ClassVar[type[Partition]] = ClassShards
 
@@ -306,7 +307,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             Sample indices of each of the run's clients, by split; and of each client that is evaluated.
         """
         labels = samples.labels(self.task)
-        splits = self.held_out.split(len(samples.targets), official)
+        splits = self.held_out.split(len(samples.targets), official, self.own_validation)
         rng = numpy_generator(self.partition_seed, "partition")
         dealt = self._deal(labels, splits, self.num_clients, rng)
         run = limit_samples(dealt, self.max_samples, rng, self.sample_fraction)

@@ -81,23 +81,29 @@ class HeldOut:
         """The option by which some clients never train, such as ``test_clients: 0.5``."""
         return f"test_clients: {self.test_clients}" if self.test_clients else f"val_clients: {self.val_clients}"
 
-    def split(self, samples: int, official: int | None) -> list[Indices]:
-        """The samples to deal: all of them, or those for training and the data set's own test split apart.
+    def split(self, samples: int, official: int | None, validation: int = 0) -> list[Indices]:
+        """The samples to deal: all of them, or those for training and the data set's own other splits apart.
 
         Args:
             samples: Number of samples in all.
             official: Index where the data set's own test split begins; None if it has none.
+            validation: Number of samples of its own validation split, which lie before that.
+
+        Returns:
+            Those for training; those for testing, if they are used; and those for validation, if they are.
         """
         every = np.arange(samples)
         if official is None or self.test_fraction is not None or self.test_clients:
             return [every]
-        return [every[:official], every[official:]]
+        if not validation or not self.val_fraction or self.val_clients:
+            return [every[:official], every[official:]]
+        return [every[: official - validation], every[official:], every[official - validation : official]]
 
     def assign(self, splits: Sequence[Parts], rng: Generator, overlap: int = 0) -> dict[Split, Parts]:
         """Assign the samples of every client to splits.
 
         Args:
-            splits: Sample indices of each client, followed by those of the data set's own test split, if it is used.
+            splits: Sample indices of each client in each of the splits that ``split`` returns.
             rng: Source of randomness.
             overlap: See ``hold_out``.
 
@@ -114,7 +120,9 @@ class HeldOut:
             train, test = hold_out_clients(train, roles.test)
         else:
             train, test = hold_out(train, self.test_fraction or USUAL_TEST_FRACTION, rng, overlap)
-        if not self.val_clients:
+        if len(remaining) > 2:
+            val = remaining[2]
+        elif not self.val_clients:
             train, val = hold_out(train, self.val_fraction, rng, overlap)
         assigned: dict[Split, Parts] = {"train": train, "val": val, "test": test}
         if self.choice_fraction:

@@ -1,11 +1,12 @@
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch.utils.data import Dataset
 
 from pfl_lightning.data.own.own_data import OwnData
-from pfl_lightning.data.own.raw_data import FromPython, RawData
+from pfl_lightning.data.own.raw_data import FromPython, RawData, used_splits
 from pfl_lightning.data.reading import read_tensors, reading
 from pfl_lightning.errors import PflError
 from pfl_lightning.paths import expand_home
@@ -19,25 +20,35 @@ ALIASES = {  # names of Keras's and MedMNIST's files
     "train_labels": "targets",
     "test_images": "test_inputs",
     "test_labels": "test_targets",
+    "x_val": "val_inputs",
+    "y_val": "val_targets",
+    "val_images": "val_inputs",
+    "val_labels": "val_targets",
 }
-NOT_USED = ("x_val", "y_val", "val_images", "val_labels")
-KEYS = ("inputs", "targets", "clients", "test_inputs", "test_targets", "test_clients")
+PARTS = ("inputs", "targets", "clients")
+KEYS = tuple(f"{split}{part}" for split in ("", "test_", "val_") for part in PARTS)
 
 
 class Arrays(OwnData):
-    """Arrays, from Python or from a file.
+    """Arrays, from Python or from a file; or from Python a torch ``Dataset`` for each client.
 
-    A file has ``inputs`` and ``targets``; if the client that has each sample is known, ``clients``; and if samples for
-    testing are apart, ``test_inputs``, ``test_targets`` and ``test_clients``. See ``RawData`` for what they can be.
-    ``x_train`` and ``train_images`` are other names of ``inputs``, and so on, as in files of Keras and MedMNIST.
+    A file has ``inputs`` and ``targets``; if the client that has each sample is known, ``clients``; if samples for
+    testing are apart, ``test_inputs``, ``test_targets`` and ``test_clients``; and if others are for validation, the
+    same with ``val_``. See ``RawData`` for what they can be. ``x_train`` and ``train_images`` are other names of
+    ``inputs``, and so on, as in files of Keras and MedMNIST.
+
+    A ``Dataset`` is read once, sample by sample, so random transforms would stay as they are drawn then.
 
     Args:
-        inputs: From Python: the inputs, an array or a tensor ``[samples, ...]``; or alone, the file.
+        inputs: From Python: the inputs, an array or a tensor ``[samples, ...]``; or alone, the file, or data sets of
+            pairs of input and target, in a list, or in a dictionary by names of the clients.
         targets: From Python: classes (numbers or text), or floats for a regression, ``[samples]``; or several labels
             or floats of each sample, ``[samples, columns]``; see ``target_type``.
         clients: From Python: the client that has each sample (number or text), ``[samples]``. Default: unknown.
         test: From Python: inputs, targets and, if given, clients of the samples for testing, in this order or in a
-            dictionary. Default: a share of each client's samples is for testing (``test_fraction``).
+            dictionary; or as many data sets. Default: a share of each client's samples is for testing
+            (``test_fraction``).
+        val: The same for validation; it needs ``test``. Default: a share of the training samples (``val_fraction``).
         file: The file, ``.npz`` (``np.savez``) or ``.pt`` (``torch.save`` of a dictionary).
         kwargs: See ``OwnData``.
 
@@ -53,6 +64,7 @@ class Arrays(OwnData):
         targets: FromPython | None = None,
         clients: FromPython | None = None,
         test: FromPython | None = None,
+        val: FromPython | None = None,
         file: str | None = None,
         **kwargs: Any,
     ) -> None:
@@ -62,20 +74,17 @@ class Arrays(OwnData):
         super().__init__(**kwargs)
         if (inputs is None) == (file is None):
             raise PflError(f"data.file must be a file, or None with inputs and targets from Python, got {file}")
-        if inputs is not None and targets is None:
+        if inputs is not None and targets is None and not _are_datasets(inputs):
             raise PflError("data.targets are required with inputs, one per sample")
-        if isinstance(test, Mapping) and {*KEYS[:2]} <= {*test} <= {*KEYS[:3]}:
-            test = [test[key] for key in KEYS[:3] if key in test]
-        if test is not None and (isinstance(test, Mapping) or len(test) not in (2, 3)):
-            given = ", ".join(test) if isinstance(test, Mapping) else f"{len(test)} of them"
-            raise PflError(f"data.test must be inputs, targets and, if known, clients, got {given}")
+        if val is not None and test is None:
+            raise PflError("data.val needs data.test; samples that select no model are for testing")
         self.inputs = inputs
         self.targets = targets
         self.clients = clients
-        self.test = test
+        self.others = {name: _ordered(name, split) for name, split in (("test", test), ("val", val))}
         self.file = None if file is None else str(expand_home(file, "data.file"))
 
-    def read(self) -> tuple[RawData, RawData | None]:
+    def read(self) -> Sequence[RawData | None]:
         """The arrays, or those of the file.
 
         Raises:
@@ -83,22 +92,71 @@ class Arrays(OwnData):
         """
         if self.file is not None:
             return _read(Path(self.file))
-        train = RawData(self.inputs, self.targets, self.clients)
-        return train, None if self.test is None else RawData(*self.test)
+        splits = [(self.inputs, self.targets, self.clients), *self.others.values()]
+        return [None if split is None else _raw(split) for split in splits]
 
 
-def _read(path: Path) -> tuple[RawData, RawData | None]:
-    """The training and the test samples of a file."""
+def _ordered(name: str, split: Any) -> Any:
+    """Inputs, targets and, if given, clients of a split, in this order; data sets as the inputs alone.
+
+    Raises:
+        PflError: If it is something else.
+    """
+    if split is None or _are_datasets(split):
+        return split and (split, None, None)
+    if isinstance(split, Mapping) and {*PARTS[:2]} <= {*split} <= {*PARTS}:
+        return [split[key] for key in PARTS if key in split]
+    if isinstance(split, Mapping) or len(split) not in (2, 3):
+        given = ", ".join(split) if isinstance(split, Mapping) else f"{len(split)} of them"
+        raise PflError(f"data.{name} must be inputs, targets and, if known, clients, got {given}")
+    return split
+
+
+def _are_datasets(inputs: Any) -> bool:
+    """Whether these are data sets of clients, by name or in a list."""
+    datasets = inputs.values() if isinstance(inputs, Mapping) else inputs
+    is_list = isinstance(inputs, Mapping | list | tuple) and len(inputs) > 0
+    return is_list and all(isinstance(dataset, Dataset) for dataset in datasets)
+
+
+def _raw(split: Sequence[Any]) -> RawData:
+    """The arrays of a split, or what its data sets give.
+
+    Raises:
+        PflError: If a data set does not give pairs of arrays of one shape.
+    """
+    if not _are_datasets(split[0]):
+        return RawData(*split)
+    datasets = split[0] if isinstance(split[0], Mapping) else dict(enumerate(split[0]))
+    inputs, targets, clients = [], [], []
+    for client, dataset in datasets.items():
+        for number in range(len(dataset)):
+            sample = dataset[number]
+            if not isinstance(sample, tuple | list) or len(sample) != 2:
+                what = f"{len(sample)} of them" if isinstance(sample, tuple | list) else type(sample).__name__
+                raise PflError(f"data.inputs: Dataset {client} must give input and target, got {what}")
+            inputs.append(np.asarray(sample[0]))
+            targets.append(np.asarray(sample[1]))
+            if inputs[-1].shape != inputs[0].shape:
+                shapes = f"{[*inputs[-1].shape]} in Dataset {client} and {[*inputs[0].shape]}"
+                raise PflError(f"data.inputs must have one shape, got {shapes}")
+        clients += [client] * len(dataset)
+    return RawData(np.stack(inputs), np.stack(targets), clients)
+
+
+def _read(path: Path) -> list[RawData]:
+    """The splits of a file."""
     with reading(path, "write it with np.savez(file, inputs=..., targets=...)", key="data.file"):
         content = {ALIASES.get(key, key): values for key, values in _content(path).items()}
-        unused = [key for key in NOT_USED if content.pop(key, None) is not None]
-        notes = {"splits": f"{', '.join(unused)}: not used"} if unused else {}
         if unknown := content.keys() - {*KEYS}:
             raise ValueError(f"'{min(unknown)}' is not the name of an array; allowed: {', '.join(KEYS)}")
-        train = RawData(content["inputs"], content["targets"], content.get("clients"), notes=notes)
-        if not any(key.startswith("test_") for key in content):
-            return train, None
-        return train, RawData(content["test_inputs"], content["test_targets"], content.get("test_clients"))
+        others = [split for split in ("test", "val") if any(f"{split}_{part}" in content for part in PARTS)]
+        notes = {"splits": used_splits(others, {}).understood} if others else {}
+        splits = [RawData(content["inputs"], content["targets"], content.get("clients"), notes=notes)]
+        for split in others:
+            inputs, targets = content[f"{split}_inputs"], content[f"{split}_targets"]
+            splits.append(RawData(inputs, targets, content.get(f"{split}_clients")))
+        return splits
 
 
 def _content(path: Path) -> Mapping[str, Any]:

@@ -1,4 +1,5 @@
 import re
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,9 +25,9 @@ class HuggingFace(OwnData):
     On the command line ``root`` is what ``save_to_disk`` has written, or a folder of Parquet files, as those of a
     repository on the hub: ``train.parquet`` or its numbered parts, such as ``train-00000-of-00002.parquet``, and so on.
     The split ``train`` is for training; ``test``, or without one (or if its targets are all -1, hidden) ``validation``,
-    is for testing. Classes are matched by name. Pictures are decoded from the
-    bytes in the data set, never from a path or an address that it names, in the formats of ``ImageFolders``. Needs
-    ``uv pip install "pfl_lightning[datasets]"``.
+    is for testing, and ``validation`` beside ``test`` for validation. Classes are matched by name. Pictures are decoded
+    from the bytes in the data set, never from a path or an address that it names, in the formats of ``ImageFolders``.
+    Needs ``uv pip install "pfl_lightning[datasets]"``.
 
     Args:
         dataset: From Python: a ``Dataset``, a ``DatasetDict`` with ``train``, or the folder that is ``root`` on the
@@ -64,7 +65,7 @@ class HuggingFace(OwnData):
         """What an error begins with: the option that the data came by."""
         return super().error_prefix if self.dataset is None else f"data.dataset: {type(self.dataset).__name__}"
 
-    def read(self) -> tuple[RawData, RawData | None]:
+    def read(self) -> Sequence[RawData]:
         """Read the columns of the splits.
 
         Raises:
@@ -80,9 +81,9 @@ class HuggingFace(OwnData):
             if self.test_split not in (None, *others):
                 allowed = ", ".join(others) or "null"
                 raise PflError(f"data.test_split: {self.test_split} is not possible; allowed: {allowed}")
-            test, note = used_splits(splits, hidden, self.test_split)
-            train = self._columns(splits[TRAIN])._replace(notes={"splits": note})
-            return train, None if test is None else self._columns(splits[test])
+            used = used_splits(splits, hidden, self.test_split)
+            train = self._columns(splits[TRAIN])._replace(notes={"splits": used.understood})
+            return [train, *(self._columns(splits[name]) for name in (used.test, used.validation) if name)]
 
     def _hides_targets(self, split: "Dataset") -> bool:
         """Whether each target is -1, as in a benchmark's test split."""

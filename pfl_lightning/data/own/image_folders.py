@@ -33,7 +33,8 @@ class ImageFolders(OwnData):
     """Pictures in folders: a folder for each class, or for each client with a folder for each of its classes.
 
     The pictures are ``class/picture`` or ``client/class/picture`` below ``root``; or below ``root/train`` and a folder
-    for testing: ``test`` or, without one, ``validation``, ``valid``, ``val`` or ``dev``. A level of folders below the
+    for testing: ``test`` or, without one, ``validation``, ``valid``, ``val`` or ``dev``, which beside ``test`` is for
+    validation. A level of folders below the
     classes that have one name, such as ``images``, does not count. Files without the extension of a picture are left
     out. Pictures are turned as their camera says, drawn on white where they are transparent, and grey if all are. They
     are decoded once: the pixels are kept in ``root/.pfl_cache``.
@@ -51,7 +52,7 @@ class ImageFolders(OwnData):
         self.size = size
         self.grey = grey
 
-    def read(self) -> tuple[RawData, RawData | None]:
+    def read(self) -> Sequence[RawData]:
         """Decode the pictures, or read the pixels if they were decoded before.
 
         Raises:
@@ -64,20 +65,20 @@ class ImageFolders(OwnData):
         classes = {name: {names[-2] for names in pictures.values()} for name, pictures in found.items()}
         reason = ", since its folders are no classes of train"
         other = {name: reason for name in found if classes[name].isdisjoint(classes.get(TRAIN, ()))}
-        test, splits_note = used_splits(found, other)
-        splits = [found[name] for name in (TRAIN, test) if name in found]
+        used = used_splits(found, other)
+        splits = [found[name] for name in (TRAIN, used.test, used.validation) if name in found]
         if len(depths := {len(names) for split in splits for names in split.values()}) != 1:
             content = "pictures of both layouts" if depths else "no pictures"
             raise PflError(f"data.root: {content} in '{root}'; allowed: {LAYOUTS}")
         height, width = _sides(self.size) or ("own", "")
         cache = f"images-{height}-{width}-{'grey' if self.grey else 'color'}"
         images = read_pictures(splits, root, cache, version=3, size=self.size, grey=self.grey)
-        notes = {"splits": splits_note} if TRAIN in folders else {}
+        notes = {"splits": used.understood} if TRAIN in folders else {}
         raw = []
         for pixels, split in zip(images, splits, strict=True):
             labels, clients = ([names[place] for names in split.values()] for place in (-2, 0))
             raw.append(RawData(pixels, labels, clients if depths == {3} else None, (), "NCHW", notes))
-        return raw[0], raw[1] if len(raw) > 1 else None
+        return raw
 
 
 def read_pictures(

@@ -1,13 +1,14 @@
 import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_lightning.bounds import Clients, PositiveInt
+from pfl_lightning.bounds import Clients, ClosedUnitInterval, PositiveInt
 from pfl_lightning.client.examples import Transform
 from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.holdout import Split
@@ -18,7 +19,7 @@ from pfl_lightning.data.own.targets import TargetType, encode_targets
 from pfl_lightning.data.partitions.dirichlet import Dirichlet
 from pfl_lightning.data.partitions.partition import Partition, Parts
 from pfl_lightning.data.partitions.users import NaturalUsers
-from pfl_lightning.errors import PflError, one_line
+from pfl_lightning.errors import PflError, nearest, one_line
 from pfl_lightning.tasks import Task
 
 
@@ -34,6 +35,8 @@ class OwnData(FederatedDataModule):
             20 if it says nothing of clients or another partition than ``NaturalUsers`` is chosen.
         partition: How samples are split among clients. Default: as the data has them (``NaturalUsers``), or
             ``Dirichlet`` if it says nothing of clients.
+        val_clients: See ``FederatedDataModule``; or names of clients of the data, which are then for validation alone.
+        test_clients: The same for testing.
         standardize: Shift and scale each channel of images or series, or each feature, to mean 0 and standard deviation
             1 over all samples but those of the data's own test part; features that are 0 or 1 stay as they are, and
             pixels in a row or numbers of more than four axes have one mean and deviation. Networks learn the numbers of
@@ -63,6 +66,8 @@ class OwnData(FederatedDataModule):
         self,
         num_clients: Clients | None = None,
         partition: Partition | None = None,
+        val_clients: ClosedUnitInterval | list[str] = 0.0,
+        test_clients: ClosedUnitInterval | list[str] = 0.0,
         standardize: bool = True,
         layout: Layout | None = None,
         target_type: TargetType | None = None,
@@ -70,7 +75,15 @@ class OwnData(FederatedDataModule):
         max_length: PositiveInt = 128,
         **kwargs: Any,
     ) -> None:
-        super().__init__(num_clients=num_clients, partition=partition, **kwargs)
+        super().__init__(
+            num_clients=num_clients,
+            partition=partition,
+            val_clients=0.0 if isinstance(val_clients, list) else val_clients,
+            test_clients=0.0 if isinstance(test_clients, list) else test_clients,
+            **kwargs,
+        )
+        named = {"val_clients": val_clients, "test_clients": test_clients}
+        self.named_clients = {option: names for option, names in named.items() if isinstance(names, list)}
         self._takes_all_clients = num_clients is None
         self._takes_default_partition = partition is None
         self.standardize = standardize
@@ -81,8 +94,10 @@ class OwnData(FederatedDataModule):
         self.class_names: tuple[str, ...] = ()
 
     @abstractmethod
-    def read(self) -> tuple[RawData, RawData | None]:
+    def read(self) -> Sequence[RawData | None]:
         """Read the training and the test samples, or all samples and None if they are not split.
+
+        Samples for validation can be the third, beside test samples.
 
         Raises:
             PflError: If they cannot be read.
@@ -94,7 +109,8 @@ class OwnData(FederatedDataModule):
         Raises:
             PflError: If they cannot be read, or networks cannot learn from them.
         """
-        splits = [split for split in self.read() if split is not None]
+        train_raw, test_raw, val_raw = (*self.read(), None, None)[:3]
+        splits = [split for split in (train_raw, test_raw, val_raw) if split is not None]
         try:
             raw = [split.inputs for split in splits]
             vocabulary = 0
@@ -118,11 +134,15 @@ class OwnData(FederatedDataModule):
         self.input_shape = tuple(inputs[0].shape[1:])
         if self.input_kind == "tokens":
             self.input_shape += (vocabulary or 1 + max(int(split.max()) for split in inputs),)
-        train = data[0]
-        test = data[1] if len(data) > 1 else None
+        train, test, val = (*data, None, None)[:3]
+        assert train is not None
+        if val is not None:
+            train = train.join(val)
+            self.own_validation = len(val.targets)
         self._official = test and len(test.targets)
         if clients[0] is not None:
             self._choose_clients(train, test)
+        self._hold_out_named_clients()
         return train, test
 
     @property
@@ -185,7 +205,8 @@ class OwnData(FederatedDataModule):
         if self._takes_all_clients and isinstance(self.partition, NaturalUsers):
             labels = train.join(test).labels(self.task)
             official = None if test is None else len(train.targets)
-            splits = [labels.take(split) for split in self.held_out.split(len(labels.classes), official)]
+            parts = self.held_out.split(len(labels.classes), official, self.own_validation)
+            splits = [labels.take(part) for part in parts]
             users = self.partition.eligible(splits)
             self.num_clients = max(1, len(users))
             if left_out := len(self._names) - len(users):
@@ -194,6 +215,38 @@ class OwnData(FederatedDataModule):
                     f"have fewer than {self.partition.min_samples} in all",
                     stacklevel=2,
                 )
+
+    def _hold_out_named_clients(self) -> None:
+        """Make the clients that options name the last ones: those for validation, then those for testing.
+
+        Raises:
+            PflError: If a name is none of the data, or clients are not those of the data.
+        """
+        last = []
+        for option, names in self.named_clients.items():
+            if not isinstance(self.partition, NaturalUsers) or not self._names:
+                reason = "clients of the data (data.client or clients) and the partition NaturalUsers"
+                raise PflError(f"data.{option}: {', '.join(names)} needs {reason}; allowed: a share")
+            for name in names:
+                if name not in self._names or self._names.index(name) in last:
+                    raise PflError(
+                        f"data.{option}: {name} is no client of the data, or named twice{nearest(name, self._names)}; "
+                        f"allowed: {shown(self._names)}"
+                    )
+                last.append(self._names.index(name))
+        if not last:
+            return
+        if len(last) >= self.num_clients:
+            raise PflError(f"data.num_clients must be more than the {len(last)} clients that never train")
+        assert isinstance(self.partition, NaturalUsers)
+        self.partition.last = last
+        tested = len(self.named_clients.get("test_clients", ()))
+        validated = len(last) - tested
+        self.held_out = replace(
+            self.held_out,
+            test_clients=tested / self.num_clients or self.held_out.test_clients,
+            val_clients=validated / (self.num_clients - tested) or self.held_out.val_clients,
+        )
 
 
 def encode_clients(splits: Sequence[Any]) -> tuple[list[Tensor | None], tuple[str, ...]]:

@@ -15,25 +15,40 @@ Array = NDArray[Any]
 Layout = Literal["NF", "NL", "NHW", "NCHW", "NHWC", "NCL", "NLC"]
 TRAIN = "train"
 SHOWN_NAMES = 6
-TEST_SPLITS = ("test", "testing", "validation", "valid", "val", "dev")  # the first of them that there is
+VALIDATION = ("validation", "valid", "val", "dev")
+TEST_SPLITS = ("test", "testing", *VALIDATION)  # the first of them that there is
 
 
-def used_splits(names: Iterable[str], unusable: Mapping[str, str], chosen: str | None = None) -> tuple[str | None, str]:
-    """Which split is for testing, beside that for training.
+class Splits(NamedTuple):
+    """Which splits are for what, beside that for training.
+
+    Attributes:
+        test: That for testing; None if there is none.
+        validation: That for validation; None if there is none.
+        understood: What becomes of each split, for people.
+    """
+
+    test: str | None
+    validation: str | None
+    understood: str
+
+
+def used_splits(names: Iterable[str], unusable: Mapping[str, str], chosen: str | None = None) -> Splits:
+    """Which of the splits that there are is for what.
 
     Args:
         names: The splits that there are.
-        unusable: Why some of them cannot be for testing.
+        unusable: Why some of them cannot be used.
         chosen: The one for testing, if the user has said so.
-
-    Returns:
-        The split, None if there is none; and what becomes of each split, for people.
     """
     others = [name for name in names if name != TRAIN]
-    test = chosen or next((name for name in TEST_SPLITS if name in {*others} - {*unusable}), None)
-    parts = ["train", *([f"{test} for testing"] if test else [])]
-    parts += [f"{name} is not used{unusable.get(name, '')}" for name in others if name != test]
-    return test, "; ".join(parts)
+    usable = {*others} - {*unusable}
+    test = chosen or next((name for name in TEST_SPLITS if name in usable), None)
+    validation = next((name for name in VALIDATION if name in usable - {test}), None)
+    parts = ["train"]
+    parts += [f"{name} for {purpose}" for name, purpose in ((validation, "validation"), (test, "testing")) if name]
+    parts += [f"{name} is not used{unusable.get(name, '')}" for name in others if name not in (test, validation)]
+    return Splits(test, validation, "; ".join(parts))
 
 
 class ObjectFromPython:

@@ -64,20 +64,21 @@ class Partition(ABC):
         """Split samples among clients.
 
         Args:
-            splits: The training samples, then others to be split in the same proportions, such as the test samples.
+            splits: The training samples, then others to be split in the same proportions: test samples, and samples for
+                validation.
             num_classes: Number of classes.
             population: The clients.
             rng: Source of randomness.
 
         Returns:
             For each split, one array of sample indices per client. No client has fewer than ``min_size`` training
-            samples, or none in another split.
+            samples, or none for testing.
 
         Raises:
             PflError: If that cannot be done.
         """
         for number, split in enumerate(splits):
-            least = self.min_size if number == 0 else min(self.min_size, 1)
+            least = (self.min_size, min(self.min_size, 1), 0)[number]
             if population.num_clients * least > len(split.classes):
                 name = "training" if number == 0 else "test"
                 raise PflError(

@@ -21,6 +21,7 @@ class NaturalUsers(Partition):
 
     def __init__(self, min_samples: PositiveInt = 1) -> None:
         self.min_samples = min_samples
+        self.last: Sequence[int] = ()  # users that are the last clients, in this order
 
     def split(
         self, splits: Sequence[Labels], num_classes: int, population: Population, rng: Generator
@@ -42,15 +43,17 @@ class NaturalUsers(Partition):
                 f"{population.option} must be at most {len(eligible)}, the {users} with at least {self.min_samples} "
                 f"samples (data.partition.min_samples), got {population.num_clients}"
             )
-        chosen = rng.choice(eligible, population.num_clients, replace=False)
+        others = np.setdiff1d(eligible, self.last) if len(self.last) else eligible
+        chosen = rng.choice(others, population.num_clients - len(self.last), replace=False)
+        chosen = np.concatenate([chosen, np.array(self.last, dtype=chosen.dtype)])
         return [_samples_of(chosen, split.users) for split in splits if split.users is not None]
 
     def eligible(self, splits: Sequence[Labels]) -> Indices:
-        """The users that can be clients: they have a sample in every split, and ``min_samples`` in all."""
+        """The users that can be clients: they have samples for training and testing, and ``min_samples`` in all."""
         users = [split.users for split in splits if split.users is not None]
         most = max(int(split.max(initial=0)) for split in users) + 1
         counts = np.stack([np.bincount(split, minlength=most) for split in users])  # [splits, users]
-        return np.flatnonzero((counts > 0).all(0) & (counts.sum(0) >= self.min_samples))
+        return np.flatnonzero((counts[:2] > 0).all(0) & (counts.sum(0) >= self.min_samples))
 
     def for_new_clients(self, labels: Labels, splits: Sequence[Indices], trained: Indices, tested: Indices) -> Parts:
         """All samples of the users that took no part; see ``Partition.for_new_clients``."""

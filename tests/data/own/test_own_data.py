@@ -11,9 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from torch.utils.data import Dataset
 
 from pfl_lightning import load_method
-from pfl_lightning.data import Arrays, Dirichlet, HuggingFace, ImageFolders, NaturalUsers, OwnData, RawData, Table
+from pfl_lightning.data import IID, Arrays, Dirichlet, HuggingFace, ImageFolders, NaturalUsers, OwnData, RawData, Table
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods.fedavg import FedAvg
 from pfl_lightning.methods.fedrep import FedRep
@@ -217,7 +218,7 @@ def test_pictures_are_turned_as_their_camera_says_and_drawn_on_white(tmp_path):
     ("other", "note"),
     [
         ("val", "train; val for testing; extra is not used"),
-        ("test", "train; test for testing; extra is not used; val is not used"),
+        ("test", "train; val for validation; test for testing; extra is not used"),
     ],
 )
 def test_every_split_of_a_folder_is_used_or_named(other, note, tmp_path):
@@ -226,6 +227,7 @@ def test_every_split_of_a_folder_is_used_or_named(other, note, tmp_path):
         write_pictures(tmp_path / name, range(40, N), by_client=False)
     data = ready(ImageFolders(str(tmp_path), num_clients=2))
     assert data.tables["test"].counts.sum() == 20
+    assert data.tables["val"].counts.sum() == (20 if other == "test" else 4)
     assert f"  splits  {note}\n" in data.understood
 
 
@@ -392,10 +394,13 @@ def test_files_of_other_libraries_have_other_names(names, tmp_path):
     inputs, targets, test = names
     of_test = "y_test" if test == "x_test" else "test_labels"
     arrays = {inputs: IMAGES, targets: LABELS[:, None], test: IMAGES, of_test: LABELS}
-    np.savez(tmp_path / "mine.npz", val_images=IMAGES, **arrays)
+    np.savez(tmp_path / "mine.npz", val_images=IMAGES[:9], val_labels=LABELS[:9], **arrays)
     data = ready(Arrays(file=str(tmp_path / "mine.npz"), num_clients=2))
-    assert data.fingerprint() == ready(Arrays(IMAGES, LABELS, test=(IMAGES, LABELS), num_clients=2)).fingerprint()
-    assert "  splits  val_images: not used\n" in data.understood
+    splits = {"test": (IMAGES, LABELS), "val": (IMAGES[:9], LABELS[:9])}
+    assert data.fingerprint() == ready(Arrays(IMAGES, LABELS, num_clients=2, **splits)).fingerprint()
+    assert "  splits  train; val for validation; test for testing\n" in data.understood
+    # each client has all that is dealt of a split
+    assert {split: int(table.counts.sum()) for split, table in data.tables.items()} == {"train": N, "val": 9, "test": N}
 
 
 def test_texts_without_a_tokenizer_are_told_the_option():
@@ -492,8 +497,9 @@ def test_a_hugging_face_data_set_holds_the_same_as_the_arrays(datasets, tmp_path
     for split in ("train-00000-of-00002", "train-00001-of-00002", "test", "validation"):
         half = dataset.select(range(30)) if split.startswith("train-00000") else dataset.select(range(30, 60))
         (half if split.startswith("train") else dataset).to_parquet(tmp_path / "hub" / "data" / f"{split}.parquet")
-    expected = ready(Arrays(IMAGES, LABELS, WARDS, test=(IMAGES, LABELS, WARDS))).fingerprint()
-    for folder in ("saved", "hub"):
+    split = (IMAGES, LABELS, WARDS)
+    for folder, splits in (("saved", {"test": split}), ("hub", {"test": split, "val": split})):
+        expected = ready(Arrays(IMAGES, LABELS, WARDS, **splits)).fingerprint()
         assert ready(HuggingFace(root=str(tmp_path / folder), **options)).fingerprint() == expected
 
 
@@ -756,3 +762,91 @@ def test_a_data_set_from_python_without_a_split_for_training_is_named_by_its_opt
 def test_whole_numbers_with_and_without_a_sign_are_classes():
     data = ready(Arrays(IMAGES, LABELS.astype(np.uint64), test=(IMAGES, LABELS.astype(np.int64)), num_clients=2))
     assert (type(data.task), data.task.classes) == (Classification, 3)
+
+
+class Windows(Dataset):
+    """A client's samples as torch has them."""
+
+    def __init__(self, places):
+        self.places = [*places]
+
+    def __len__(self):
+        return len(self.places)
+
+    def __getitem__(self, number):
+        place = self.places[number]
+        return torch.from_numpy(IMAGES[place]), int(LABELS[place])
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_data_set_of_torch_for_each_client_holds_the_same_as_the_arrays(named):
+    names = sorted({*WARDS})
+    of_wards = [Windows(np.flatnonzero(name == WARDS)) for name in names]
+    data = Arrays(dict(zip(names, of_wards, strict=True)) if named else of_wards)
+    order = np.argsort(WARDS, kind="stable")
+    clients = WARDS if named else np.unique(WARDS, return_inverse=True)[1]
+    arrays = Arrays(IMAGES[order], LABELS[order], clients[order])
+    assert_same(data, arrays)
+    assert sorted(data.client_names) == (names if named else [*map(str, range(len(names)))])
+    tested = Arrays(of_wards, test=of_wards[::-1], val=of_wards)
+    assert {split: len(table.flat) - 1 for split, table in ready(tested).tables.items()} == dict.fromkeys(
+        ("train", "val", "test"), N
+    )
+
+
+@pytest.mark.parametrize(
+    ("sample", "line"),
+    [
+        ({"image": 0}, "data.inputs: Dataset 0 must give input and target, got dict"),
+        ((0, 1, 2), "data.inputs: Dataset 0 must give input and target, got 3 of them"),
+        ((np.zeros(3), 1), r"data.inputs must have one shape, got \[3\] in Dataset 0 and \[2\]"),
+    ],
+)
+def test_a_data_set_that_gives_something_else_gets_a_line(sample, line):
+    class Mixed(Windows):
+        def __getitem__(self, number):
+            return sample if number else (np.zeros(2), 0)
+
+    with pytest.raises(PflError, match=f"^{line}$"):
+        Arrays([Mixed(range(4))]).load()
+
+
+def test_samples_for_validation_are_the_datas_own_and_clients_can_lack_them():
+    of_first = WARDS[0] == WARDS
+    some = (IMAGES[of_first], LABELS[of_first], WARDS[of_first])
+    data = ready(Arrays(IMAGES, LABELS, WARDS, test=(IMAGES, LABELS, WARDS), val=some))
+    counts = dict(zip(data.client_names, data.tables["val"].counts.tolist(), strict=True))
+    assert counts == {name: int(of_first.sum()) if name == WARDS[0] else 0 for name in {*WARDS}}
+    assert data.tables["train"].counts.sum() == N, "none of the training samples is held out"
+    none = ready(Arrays(IMAGES, LABELS, WARDS, test=(IMAGES, LABELS, WARDS), val=some, val_fraction=0.0))
+    assert none.tables["val"].counts.sum() == 0
+    with pytest.raises(PflError, match=r"^data\.val needs data\.test; "):
+        Arrays(IMAGES, LABELS, val=some)
+
+
+def test_named_clients_never_train_and_come_last():
+    names = sorted({*WARDS})
+    data = ready(Arrays(IMAGES, LABELS, WARDS, test_clients=[names[0]], val_clients=[names[2]]))
+    assert data.client_names[-2:] == (names[2], names[0])
+    sizes = np.array([(name == WARDS).sum() for name in data.client_names])
+    for split, of_clients in (("train", sizes[:-2]), ("val", sizes[-2:-1]), ("test", sizes[-1:])):
+        assert data.tables[split].counts.sum() == of_clients.sum()
+    assert data.training_clients == len(names) - 2
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (
+            {"test_clients": ["ward 00"]},
+            "data.test_clients: ward 00 is no client of the data, or named twice; did you ",
+        ),
+        ({"test_clients": ["ward 0"], "val_clients": ["ward 0"]}, "data.(val|test)_clients: ward 0 is no client of "),
+        ({"test_clients": ["ward 0"], "clients": None}, "data.test_clients: ward 0 needs clients of the data "),
+        ({"test_clients": ["ward 0"], "partition": IID()}, "data.test_clients: ward 0 needs clients of the data "),
+        ({"test_clients": sorted({*WARDS})}, r"data.num_clients must be more than the \d clients that never train"),
+    ],
+)
+def test_names_of_clients_that_cannot_be_held_out_get_a_line(options, line):
+    with pytest.raises(PflError, match=f"^{line}"):
+        ready(Arrays(**{"inputs": IMAGES, "targets": LABELS, "clients": WARDS, **options}))
