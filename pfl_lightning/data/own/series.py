@@ -10,7 +10,7 @@ from pfl_lightning.bounds import OpenUnitInterval, PositiveInt
 from pfl_lightning.data.holdout import USUAL_TEST_FRACTION, held_out_size
 from pfl_lightning.data.own.own_data import OwnData
 from pfl_lightning.data.own.raw_data import Array, FromPython, RawData, shown
-from pfl_lightning.data.own.table import check_names, is_number_column, read_frame
+from pfl_lightning.data.own.table import REMEDY, check_names, is_number_column, read_frame
 from pfl_lightning.data.partitions.partition import Partition
 from pfl_lightning.data.partitions.users import NaturalUsers
 from pfl_lightning.data.reading import reading
@@ -100,7 +100,7 @@ class Series(OwnData):
             PflError: If the file cannot be read, a column is not there or holds no numbers, a value is missing, or no
                 series is long enough.
         """
-        with reading(Path(self.file), "write it with DataFrame.to_csv(file, index=False)", key="data.file"):
+        with reading(Path(self.file), REMEDY, key="data.file"):
             table = read_frame(self.file, self.client) if self.frame is None else self.frame.rename(columns=str)
             names = [name for name in (self.client, self.time) if name is not None]
             targets = self.targets or [name for name in table if name not in names and is_number_column(table[name])]

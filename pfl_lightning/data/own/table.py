@@ -16,6 +16,7 @@ from pfl_lightning.paths import expand_home
 if TYPE_CHECKING:  # it takes half a second to import
     from pandas import DataFrame, Series
 
+REMEDY = "write it with DataFrame.to_csv(file, index=False)"
 MOST_VALUES = 1000  # of a column of text that is made one-hot
 SEPARATORS = ",;\t|"
 MOSTLY, ALMOST_ALL = 0.5, 0.95  # shares of the lines
@@ -39,6 +40,8 @@ class Table(OwnData):
         target: Name of the column with the targets, or names of two or more.
         client: Name of the column that tells which client has a sample. Default: unknown.
         features: Names of the columns that are inputs. Default: all others.
+        test_file: File of the samples for testing, with the same columns. Default: a share of each client's samples is
+            for testing (``test_fraction``).
         kwargs: See ``OwnData``.
 
     Raises:
@@ -53,6 +56,7 @@ class Table(OwnData):
         target: str | list[str],
         client: str | None = None,
         features: Sequence[str] | None = None,
+        test_file: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -65,35 +69,59 @@ class Table(OwnData):
         self.target = target
         self.client = client
         self.features = features
+        self.test_file = None if test_file is None else str(expand_home(test_file, "data.test_file"))
 
-    def read(self) -> tuple[RawData, None]:
-        """Read the file.
+    def read(self) -> Sequence[RawData]:
+        """Read the file, and that for testing if there is one.
 
         Raises:
-            PflError: If it cannot be read, a column is not there or says nothing of its meaning, or a value is missing.
+            PflError: If one cannot be read, a column is not there or says nothing of its meaning, or lacks a value.
         """
-        with reading(Path(self.file), "write it with DataFrame.to_csv(file, index=False)", key="data.file"):
-            table = read_frame(self.file, self.client) if self.frame is None else self.frame.rename(columns=str)
-            labels = [*self.targets, *([] if self.client is None else [self.client])]
-            features = self.features
-            if features is None:
-                features = [name for name in table.columns if name not in labels]
-            check_names(table, [*features, *labels], self.file)
-            clients = None if self.client is None else table[self.client].to_numpy()
-            several = len(self.targets) > 1
-            targets = table[self.targets if several else self.targets[0]].to_numpy()
-            class_names = self.targets if several else ()
-            if self.tokenizer is not None:
-                if len(features) not in (1, 2):
-                    raise ValueError(f"data.features must be one text or two with data.tokenizer, got {len(features)}")
-                texts = table[features[0] if len(features) == 1 else [*features]].to_numpy()
-                return RawData(texts, targets, clients, class_names), None
-            self._used = [*features]
-            understood = _check_columns(table[self._used])
-            encoded = _encode(table[self._used])
-            self._columns = [*encoded]
-            inputs = encoded.to_numpy(np.float64)
-            return RawData(inputs, targets, clients, class_names, "NF", {"columns": understood}), None
+        frames = [self._table("file", self.file, self.frame)]
+        if self.test_file is not None:
+            frames.append(self._table("test_file", self.test_file))
+        labels = [*self.targets, *([] if self.client is None else [self.client])]
+        features = self.features
+        if features is None:
+            features = [name for name in frames[0].columns if name not in labels]
+        for frame, file in zip(frames, (self.file, self.test_file), strict=False):
+            check_names(frame, [*features, *labels], str(file))
+        with reading(Path(self.file), REMEDY, key="data.file"):
+            inputs, notes = self._inputs_of([frame[[*features]] for frame in frames])
+        several = len(self.targets) > 1
+        return [
+            RawData(
+                rows,
+                frame[self.targets if several else self.targets[0]].to_numpy(),
+                None if self.client is None else frame[self.client].to_numpy(),
+                self.targets if several else (),
+                None if self.tokenizer is not None else "NF",
+                notes,
+            )
+            for rows, frame in zip(inputs, frames, strict=True)
+        ]
+
+    def _table(self, option: str, file: str, frame: Any = None) -> "DataFrame":
+        """All columns of a file, or of what is in its place from Python."""
+        with reading(Path(file), REMEDY, key=f"data.{option}"):
+            return read_frame(file, self.client) if frame is None else frame.rename(columns=str)
+
+    def _inputs_of(self, frames: Sequence["DataFrame"]) -> tuple[list[Any], dict[str, str]]:
+        """Texts, or numbers of each frame with the same columns, and what columns were taken for."""
+        import pandas as pd
+
+        names = [*frames[0]]
+        if self.tokenizer is not None:
+            if len(names) not in (1, 2):
+                raise ValueError(f"data.features must be one text or two with data.tokenizer, got {len(names)}")
+            return [frame[names[0] if len(names) == 1 else names].to_numpy() for frame in frames], {}
+        self._used = names
+        table = pd.concat(frames)
+        understood = _check_columns(table)
+        encoded = _encode(table)
+        self._columns = [*encoded]
+        ends = np.cumsum([*map(len, frames)])[:-1]
+        return np.split(encoded.to_numpy(np.float64), ends), {"columns": understood}
 
     def network_inputs(self, raw: Any) -> Tensor:
         """See ``OwnData``; a ``DataFrame`` with the columns of the file that are inputs, and any others."""

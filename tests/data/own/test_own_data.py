@@ -850,3 +850,17 @@ def test_named_clients_never_train_and_come_last():
 def test_names_of_clients_that_cannot_be_held_out_get_a_line(options, line):
     with pytest.raises(PflError, match=f"^{line}"):
         ready(Arrays(**{"inputs": IMAGES, "targets": LABELS, "clients": WARDS, **options}))
+
+
+def test_a_second_file_is_for_testing_and_has_the_same_columns(tmp_path):
+    first, second = TABLE[:40], TABLE[40:]
+    for name, part in (("train", first), ("test", second), ("other", second.drop(columns="age"))):
+        part.to_csv(tmp_path / f"{name}.csv", index=False)
+    files = {name: str(tmp_path / f"{name}.csv") for name in ("train", "test", "other")}
+    data = Table(files["train"], "ill", client="ward", test_file=files["test"])
+    features, targets = FEATURES, TABLE.ill
+    test = (features[40:], targets[40:], WARDS[40:])
+    assert_same(data, Arrays(features[:40], targets[:40], WARDS[:40], test=test))
+    assert data.tables["test"].counts.sum() == 20
+    with pytest.raises(PflError, match=r"^data\.file: '.*other\.csv' has no column 'age'"):
+        Table(files["train"], "ill", client="ward", test_file=files["other"]).load()
