@@ -19,6 +19,7 @@ import pytest
 import requests
 from fakes.harbox import write_harbox
 from fakes.leaf import write_json
+from fakes.tiny_imagenet import write_tiny_imagenet
 from fakes.torchvision_data import write_idx
 from PIL import Image
 
@@ -33,6 +34,8 @@ WRITERS = "QMNIST/raw/qmnist-train-labels-idx2-int.gz"
 LEAF, TWEETS = "data/train/users.json", "data/train/all_data_0_niid_0_keep_3_train_8.json"
 TABLE, GLOVE = "data/raw_data/training.csv", "glove.6B.100d.txt"
 MOTION, PLAYS = "large_scale_HARBox/3/Hop_train.txt", "data/raw_data/raw_data.txt"
+TINY = "tiny-imagenet-200/"
+VAL = f"{TINY}val/val_annotations.txt"
 PICTURE, ARCHIVE = "train/dog/1.png", "CINIC-10.tar.gz"
 
 
@@ -220,11 +223,35 @@ ROWS = {
     "glove-word": ("Sent140", vector(LINE.replace(b"0.5", b"big", 1)), GLOVE, "data.glove_root", "big"),
     # tables of numbers
     "harbox-99": ("HARBox", motion((99, 10)), MOTION, "unzip large_scale_HARBox.zip again"),
+    # pictures beside lists
+    "tiny-gone": ("TinyImageNet", gone(f"{TINY}val/images/val_2.JPEG"), VAL, "only one of them for val_2.JPEG"),
+    "tiny-no-class": (
+        "TinyImageNet",
+        lambda root: shutil.rmtree(root / TINY / "train/n01443537"),
+        "train/n01443537/images'",
+    ),
+    "tiny-cut": ("TinyImageNet", cut(f"{TINY}train/n02124075/images/n02124075_1.JPEG"), "n02124075_1.JPEG"),
+    "tiny-size": (
+        "TinyImageNet",
+        lambda root: Image.new("L", (64, 32)).save(root / TINY / "val/images/val_2.JPEG"),
+        "val_2.JPEG",
+        "64 x 32 pixels instead of 64 x 64",
+    ),
+    "tiny-fewer": ("TinyImageNet", cut(VAL, share=0.5), VAL),
+    "tiny-other": (
+        "TinyImageNet",
+        file(VAL, lambda content: content.replace(b"n02124075", b"n00000001")),
+        "line 3 must be",
+    ),
+    "tiny-comma": ("TinyImageNet", file(VAL, lambda content: content.replace(b"\t", b",")), VAL, "with tabs"),
     "harbox-nan": ("HARBox", motion((100, 10), np.nan), "inputs must be finite numbers, got nan in sample"),
 }
 
 
-OWN_WRITERS = {"HARBox": partial(write_harbox, users=3, count=1)}
+OWN_WRITERS = {
+    "HARBox": partial(write_harbox, users=3, count=1),
+    "TinyImageNet": partial(write_tiny_imagenet, count=3),
+}
 
 
 @pytest.fixture(scope="module")
