@@ -4,10 +4,12 @@ from pfl_lightning.data.datasets.cinic10 import CINIC10
 from pfl_lightning.data.datasets.femnist import FEMNIST
 from pfl_lightning.data.datasets.harbox import HARBox
 from pfl_lightning.data.datasets.linear_representation import LinearRepresentation
+from pfl_lightning.data.datasets.medmnist import MedMNIST
 from pfl_lightning.data.datasets.mnist import EMNIST, MNIST, Digits, FashionMNIST, MNISTWriters
 from pfl_lightning.data.datasets.sent140 import Sent140
 from pfl_lightning.data.datasets.shakespeare import Shakespeare
 from pfl_lightning.data.datasets.shapes import Shapes
+from pfl_lightning.data.datasets.svhn import SVHN
 from pfl_lightning.data.datasets.synthetic import Synthetic
 from pfl_lightning.data.datasets.tiny_imagenet import TinyImageNet
 from pfl_lightning.data.labelled import LabelledData
@@ -45,6 +47,7 @@ __all__ = [
     "FEMNIST",
     "IID",
     "MNIST",
+    "SVHN",
     "Arrays",
     "Arrivals",
     "Blur",
@@ -71,6 +74,7 @@ __all__ = [
     "LinearRepresentation",
     "LogNormalSizes",
     "MNISTWriters",
+    "MedMNIST",
     "NaturalUsers",
     "Noise",
     "Numbers",

@@ -6,7 +6,9 @@ from pathlib import Path
 from fakes.cinic10 import write_cinic10
 from fakes.harbox import write_harbox
 from fakes.leaf import write_femnist, write_shakespeare
+from fakes.medmnist import write_medmnist
 from fakes.sent140 import write_sent140
+from fakes.svhn import write_svhn
 from fakes.tiny_imagenet import write_tiny_imagenet
 from fakes.torchvision_data import write_random, write_writers
 from pfl_lightning import data
@@ -29,5 +31,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "shakespeare": write_shakespeare,
     "shapes": lambda root: None,
     "shakespeare_sequences": write_shakespeare,
+    "medmnist": write_medmnist,
+    "svhn": write_svhn,
     "tiny_imagenet": lambda root: write_tiny_imagenet(root, count=100, tested=60),
 }

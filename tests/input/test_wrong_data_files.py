@@ -19,9 +19,12 @@ import pytest
 import requests
 from fakes.harbox import write_harbox
 from fakes.leaf import write_json
+from fakes.medmnist import write_medmnist
+from fakes.svhn import write_svhn
 from fakes.tiny_imagenet import write_tiny_imagenet
 from fakes.torchvision_data import write_idx
 from PIL import Image
+from scipy.io import loadmat, savemat
 
 from pfl_lightning.cli import main
 
@@ -36,6 +39,8 @@ TABLE, GLOVE = "data/raw_data/training.csv", "glove.6B.100d.txt"
 MOTION, PLAYS = "large_scale_HARBox/3/Hop_train.txt", "data/raw_data/raw_data.txt"
 TINY = "tiny-imagenet-200/"
 VAL = f"{TINY}val/val_annotations.txt"
+HOUSES = "test_32x32.mat"
+CELLS = "pathmnist.npz"
 PICTURE, ARCHIVE = "train/dog/1.png", "CINIC-10.tar.gz"
 
 
@@ -161,6 +166,23 @@ def vector(numbers):
     return file(GLOVE, b"happy " + numbers + b"\n")
 
 
+def houses(**changes):
+    def damage(root):
+        content = {name: values for name, values in loadmat(root / HOUSES).items() if name in "Xy"}
+        savemat(root / HOUSES, content | changes)
+
+    return damage
+
+
+def cells(**changes):
+    def damage(root):
+        with np.load(root / CELLS) as arrays:
+            content = {**arrays, **changes}
+        np.savez(root / CELLS, **{name: values for name, values in content.items() if values is not None})
+
+    return damage
+
+
 LINE = " ".join(["0.5"] * 100).encode()
 CSV = b'"4","1","Mon Apr 06 22:19:45 PDT 2009","NO_QUERY","ann","so happy today , yay !"\n'
 
@@ -244,11 +266,48 @@ ROWS = {
         "line 3 must be",
     ),
     "tiny-comma": ("TinyImageNet", file(VAL, lambda content: content.replace(b"\t", b",")), VAL, "with tabs"),
+    # NumPy's files
+    "medmnist-gone": ("MedMNIST", gone(CELLS), "no 'pathmnist.npz' in 'files'", f"/{CELLS}"),
+    "medmnist-cut": ("MedMNIST", cut(CELLS), CELLS, f"/{CELLS} again"),
+    "medmnist-no-val": ("MedMNIST", cells(val_labels=None), CELLS, "'val_labels' is missing"),
+    "medmnist-volumes": (
+        "MedMNIST",
+        cells(test_images=np.zeros((20, 28, 28, 28), np.uint8)),
+        CELLS,
+        "test_images must",
+    ),
+    "medmnist-floats": ("MedMNIST", cells(val_images=np.zeros((9, 28, 28, 3))), CELLS, "val_images must be uint8"),
+    "medmnist-fewer": (
+        "MedMNIST",
+        cells(test_labels=np.zeros((19, 1), int)),
+        CELLS,
+        "numbers [20, 1], got int64 [19, 1]",
+    ),
+    "medmnist-9": ("MedMNIST", cells(test_labels=np.full((20, 1), 9)), CELLS, "from 0 to 8, got 9 in sample 0"),
+    "medmnist-nan": ("MedMNIST", cells(val_labels=np.full((9, 1), np.nan)), CELLS, "val_labels must be whole numbers"),
+    "medmnist-code": ("MedMNIST", cells(val_labels=np.array([Call(os.system, "touch ran")])), CELLS, "Object arrays"),
+    # MATLAB's files
+    "svhn-gone": ("SVHN", gone(HOUSES), f"no '{HOUSES}' in 'files'", f"/{HOUSES}"),
+    "svhn-cut": ("SVHN", cut(HOUSES), HOUSES),
+    "svhn-text": ("SVHN", file(HOUSES, b"not found"), HOUSES),
+    "svhn-hdf5": ("SVHN", file(HOUSES, b"\x89HDF\r\n\x1a\n" + b"\0" * 600), HOUSES),
+    "svhn-first": (
+        "SVHN",
+        houses(X=np.zeros((20, 32, 32, 3), np.uint8)),
+        HOUSES,
+        "[32, 32, 3, 20], one for each label",
+    ),
+    "svhn-floats": ("SVHN", houses(X=np.zeros((32, 32, 3, 20))), HOUSES, "must be uint8", "got float64"),
+    "svhn-0": ("SVHN", houses(y=np.arange(20) % 10), HOUSES, "from 1 to 10, got 0 in sample 0"),
+    "svhn-nan": ("SVHN", houses(y=np.full(20, np.nan)), HOUSES, "labels must be"),
+    "svhn-no-y": ("SVHN", lambda root: savemat(root / HOUSES, {"X": np.zeros(3)}), HOUSES, "'y' is missing"),
     "harbox-nan": ("HARBox", motion((100, 10), np.nan), "inputs must be finite numbers, got nan in sample"),
 }
 
 
 OWN_WRITERS = {
+    "MedMNIST": partial(write_medmnist, sizes=(40, 9, 20)),
+    "SVHN": partial(write_svhn, sizes=(40, 20)),
     "HARBox": partial(write_harbox, users=3, count=1),
     "TinyImageNet": partial(write_tiny_imagenet, count=3),
 }

@@ -30,7 +30,8 @@ def test_classes_count_as_in_wnids_and_lines_of_val_in_another_order_label_the_p
 def test_grey_pictures_have_three_equal_channels(root):
     train, _ = TinyImageNet(str(root)).load()
     red, green, blue = train.inputs[0]
-    assert (red == green).all() and (green == blue).all()  # the grey one
+    assert (red == green).all()  # the grey one
+    assert (green == blue).all()
     assert (train.inputs[1, 0] != train.inputs[1, 2]).any()
 
 
