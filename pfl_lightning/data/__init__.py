@@ -2,6 +2,7 @@ from pfl_lightning.data.datamodule import FederatedDataModule, federated
 from pfl_lightning.data.datasets.cifar import CIFAR10, CIFAR100
 from pfl_lightning.data.datasets.cinic10 import CINIC10
 from pfl_lightning.data.datasets.femnist import FEMNIST
+from pfl_lightning.data.datasets.flowers102 import Flowers102
 from pfl_lightning.data.datasets.harbox import HARBox
 from pfl_lightning.data.datasets.linear_representation import LinearRepresentation
 from pfl_lightning.data.datasets.medmnist import MedMNIST
@@ -62,6 +63,7 @@ __all__ = [
     "EvalBatch",
     "FashionMNIST",
     "FederatedDataModule",
+    "Flowers102",
     "GroupedDirichlet",
     "GroupedShards",
     "HARBox",

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fakes.cinic10 import write_cinic10
+from fakes.flowers102 import write_flowers102
 from fakes.harbox import write_harbox
 from fakes.leaf import write_femnist, write_shakespeare
 from fakes.medmnist import write_medmnist
@@ -31,6 +32,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "shakespeare": write_shakespeare,
     "shapes": lambda root: None,
     "shakespeare_sequences": write_shakespeare,
+    "flowers102": write_flowers102,
     "medmnist": write_medmnist,
     "svhn": write_svhn,
     "tiny_imagenet": lambda root: write_tiny_imagenet(root, count=100, tested=60),

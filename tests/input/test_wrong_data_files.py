@@ -17,6 +17,7 @@ import fakes
 import numpy as np
 import pytest
 import requests
+from fakes.flowers102 import write_flowers102
 from fakes.harbox import write_harbox
 from fakes.leaf import write_json
 from fakes.medmnist import write_medmnist
@@ -41,6 +42,7 @@ TINY = "tiny-imagenet-200/"
 VAL = f"{TINY}val/val_annotations.txt"
 HOUSES = "test_32x32.mat"
 CELLS = "pathmnist.npz"
+FLOWER, IDS, KINDS = "flowers-102/jpg/image_00005.jpg", "flowers-102/setid.mat", "flowers-102/imagelabels.mat"
 PICTURE, ARCHIVE = "train/dog/1.png", "CINIC-10.tar.gz"
 
 
@@ -166,10 +168,10 @@ def vector(numbers):
     return file(GLOVE, b"happy " + numbers + b"\n")
 
 
-def houses(**changes):
+def matlab(name, **changes):
     def damage(root):
-        content = {name: values for name, values in loadmat(root / HOUSES).items() if name in "Xy"}
-        savemat(root / HOUSES, content | changes)
+        content = {key: values for key, values in loadmat(root / name).items() if not key.startswith("__")}
+        savemat(root / name, content | changes)
 
     return damage
 
@@ -266,6 +268,26 @@ ROWS = {
         "line 3 must be",
     ),
     "tiny-comma": ("TinyImageNet", file(VAL, lambda content: content.replace(b"\t", b",")), VAL, "with tabs"),
+    "flowers-gone": ("Flowers102", gone(FLOWER), "flowers-102/jpg'", "1 pictures are missing, such as image_00005.jpg"),
+    "flowers-cut": ("Flowers102", cut(FLOWER, share=0.5), FLOWER),
+    "flowers-no-ids": ("Flowers102", gone(IDS), "no 'setid.mat' in 'files'"),
+    "flowers-no-labels": ("Flowers102", gone(KINDS), KINDS),
+    "flowers-cut-ids": ("Flowers102", cut(IDS), IDS),
+    "flowers-0": ("Flowers102", matlab(KINDS, labels=np.arange(24)), KINDS, "labels must be", "got 0 in sample 0"),
+    "flowers-103": (
+        "Flowers102",
+        matlab(KINDS, labels=np.arange(80, 104)),
+        KINDS,
+        "from 1 to 102, got 103 in sample 23",
+    ),
+    "flowers-nan": (
+        "Flowers102",
+        matlab(KINDS, labels=np.full(24, np.nan)),
+        KINDS,
+        "whole numbers, got nan in sample 0",
+    ),
+    "flowers-fewer": ("Flowers102", matlab(KINDS, labels=np.arange(1, 21)), IDS, "whole numbers from 1 to 20, got 2"),
+    "flowers-twice": ("Flowers102", matlab(IDS, trnid=np.arange(1, 25)), IDS, "more than once"),
     # NumPy's files
     "medmnist-gone": ("MedMNIST", gone(CELLS), "no 'pathmnist.npz' in 'files'", f"/{CELLS}"),
     "medmnist-cut": ("MedMNIST", cut(CELLS), CELLS, f"/{CELLS} again"),
@@ -293,19 +315,20 @@ ROWS = {
     "svhn-hdf5": ("SVHN", file(HOUSES, b"\x89HDF\r\n\x1a\n" + b"\0" * 600), HOUSES),
     "svhn-first": (
         "SVHN",
-        houses(X=np.zeros((20, 32, 32, 3), np.uint8)),
+        matlab(HOUSES, X=np.zeros((20, 32, 32, 3), np.uint8)),
         HOUSES,
         "[32, 32, 3, 20], one for each label",
     ),
-    "svhn-floats": ("SVHN", houses(X=np.zeros((32, 32, 3, 20))), HOUSES, "must be uint8", "got float64"),
-    "svhn-0": ("SVHN", houses(y=np.arange(20) % 10), HOUSES, "from 1 to 10, got 0 in sample 0"),
-    "svhn-nan": ("SVHN", houses(y=np.full(20, np.nan)), HOUSES, "labels must be"),
+    "svhn-floats": ("SVHN", matlab(HOUSES, X=np.zeros((32, 32, 3, 20))), HOUSES, "must be uint8", "got float64"),
+    "svhn-0": ("SVHN", matlab(HOUSES, y=np.arange(20) % 10), HOUSES, "from 1 to 10, got 0 in sample 0"),
+    "svhn-nan": ("SVHN", matlab(HOUSES, y=np.full(20, np.nan)), HOUSES, "labels must be"),
     "svhn-no-y": ("SVHN", lambda root: savemat(root / HOUSES, {"X": np.zeros(3)}), HOUSES, "'y' is missing"),
     "harbox-nan": ("HARBox", motion((100, 10), np.nan), "inputs must be finite numbers, got nan in sample"),
 }
 
 
 OWN_WRITERS = {
+    "Flowers102": partial(write_flowers102, count=24),
     "MedMNIST": partial(write_medmnist, sizes=(40, 9, 20)),
     "SVHN": partial(write_svhn, sizes=(40, 20)),
     "HARBox": partial(write_harbox, users=3, count=1),

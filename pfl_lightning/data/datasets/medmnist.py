@@ -79,7 +79,9 @@ class MedMNIST(OwnData):
         names = CLASSES[self.name].split("|")
         self.target_type = "labels" if self.name == "chestmnist" else "classes"
         shape = (len(names), 2) if self.target_type == "labels" else (1, len(names))
-        with reading(path, f"download {SOURCE}{file} again"), np.load(path, allow_pickle=False) as arrays:
+        # NumPy leaves damaged files open that it has opened
+        with reading(path, f"download {SOURCE}{file} again"), path.open("rb") as content:
+            arrays = np.load(content, allow_pickle=False)
             splits = {split: _split(arrays, split, self.size, *shape) for split in SPLITS}
         images, labels = (np.concatenate(parts) for parts in zip(splits["train"], splits["val"], strict=True))
         layout: Layout = "NHWC" if images.ndim == 4 else "NHW"
