@@ -1,4 +1,5 @@
 from pfl_lightning.data.datamodule import FederatedDataModule, federated
+from pfl_lightning.data.datasets.celeba import CelebA
 from pfl_lightning.data.datasets.cifar import CIFAR10, CIFAR100
 from pfl_lightning.data.datasets.cinic10 import CINIC10
 from pfl_lightning.data.datasets.femnist import FEMNIST
@@ -52,6 +53,7 @@ __all__ = [
     "Arrays",
     "Arrivals",
     "Blur",
+    "CelebA",
     "ClassPartition",
     "ClassShards",
     "Colour",

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from fakes.celeba import write_celeba
 from fakes.cinic10 import write_cinic10
 from fakes.flowers102 import write_flowers102
 from fakes.harbox import write_harbox
@@ -32,6 +33,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "shakespeare": write_shakespeare,
     "shapes": lambda root: None,
     "shakespeare_sequences": write_shakespeare,
+    "celeba": write_celeba,
     "flowers102": write_flowers102,
     "medmnist": write_medmnist,
     "svhn": write_svhn,

@@ -17,6 +17,7 @@ import fakes
 import numpy as np
 import pytest
 import requests
+from fakes.celeba import write_celeba
 from fakes.flowers102 import write_flowers102
 from fakes.harbox import write_harbox
 from fakes.leaf import write_json
@@ -43,6 +44,7 @@ VAL = f"{TINY}val/val_annotations.txt"
 HOUSES = "test_32x32.mat"
 CELLS = "pathmnist.npz"
 FLOWER, IDS, KINDS = "flowers-102/jpg/image_00005.jpg", "flowers-102/setid.mat", "flowers-102/imagelabels.mat"
+FACES, WHO = "celeba/list_attr_celeba.txt", "celeba/identity_CelebA.txt"
 PICTURE, ARCHIVE = "train/dog/1.png", "CINIC-10.tar.gz"
 
 
@@ -268,7 +270,7 @@ ROWS = {
         "line 3 must be",
     ),
     "tiny-comma": ("TinyImageNet", file(VAL, lambda content: content.replace(b"\t", b",")), VAL, "with tabs"),
-    "flowers-gone": ("Flowers102", gone(FLOWER), "flowers-102/jpg'", "1 pictures are missing, such as image_00005.jpg"),
+    "flowers-gone": ("Flowers102", gone(FLOWER), FLOWER, "No such file"),
     "flowers-cut": ("Flowers102", cut(FLOWER, share=0.5), FLOWER),
     "flowers-no-ids": ("Flowers102", gone(IDS), "no 'setid.mat' in 'files'"),
     "flowers-no-labels": ("Flowers102", gone(KINDS), KINDS),
@@ -288,6 +290,39 @@ ROWS = {
     ),
     "flowers-fewer": ("Flowers102", matlab(KINDS, labels=np.arange(1, 21)), IDS, "whole numbers from 1 to 20, got 2"),
     "flowers-twice": ("Flowers102", matlab(IDS, trnid=np.arange(1, 25)), IDS, "more than once"),
+    # faces
+    "celeba-gone": ("CelebA", gone("celeba/img_align_celeba/000003.jpg"), "000003.jpg", "No such file"),
+    "celeba-cut": ("CelebA", cut("celeba/img_align_celeba/000003.jpg", share=0.3), "000003.jpg"),
+    "celeba-no-people": ("CelebA", gone(WHO), "no LEAF files in 'files'", "download img_align_celeba.zip, identity_"),
+    "celeba-no-attributes": ("CelebA", gone(FACES), FACES),
+    "celeba-fewer": ("CelebA", file(FACES, lambda content: content[:-9]), FACES),
+    "celeba-lines": (
+        "CelebA",
+        file(FACES, lambda content: b"".join(content.splitlines(keepends=True)[:-1])),
+        FACES,
+        "the first line says 24 pictures, got 23",
+    ),
+    "celeba-2": (
+        "CelebA",
+        file(FACES, lambda content: content.replace(b"-1", b" 2")),
+        FACES,
+        "must be 1 or -1, got [2]",
+    ),
+    "celeba-nan": ("CelebA", file(FACES, lambda content: content.replace(b"-1", b"nan")), FACES, "'nan'"),
+    "celeba-comma": ("CelebA", file(WHO, lambda content: content.replace(b" ", b",")), WHO),
+    "celeba-other": (
+        "CelebA",
+        file(WHO, lambda content: content.replace(b"000003", b"000099")),
+        WHO,
+        "000003.jpg is in one of them only",
+    ),
+    "celeba-nobody": (
+        "CelebA",
+        file(WHO, b"".join(b"%06d.jpg %d\n" % (number, number) for number in range(1, 25))),
+        WHO,
+        "nobody has 5 pictures or more",
+    ),
+    "celeba-unknown": ("CelebA", lambda root: None, "data.attributes must be of 5_o_Clock", {"--attributes=Smile"}),
     # NumPy's files
     "medmnist-gone": ("MedMNIST", gone(CELLS), "no 'pathmnist.npz' in 'files'", f"/{CELLS}"),
     "medmnist-cut": ("MedMNIST", cut(CELLS), CELLS, f"/{CELLS} again"),
@@ -328,6 +363,7 @@ ROWS = {
 
 
 OWN_WRITERS = {
+    "CelebA": partial(write_celeba, people=4),
     "Flowers102": partial(write_flowers102, count=24),
     "MedMNIST": partial(write_medmnist, sizes=(40, 9, 20)),
     "SVHN": partial(write_svhn, sizes=(40, 20)),

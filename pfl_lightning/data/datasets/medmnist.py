@@ -65,7 +65,7 @@ class MedMNIST(OwnData):
         super().__init__(root=root, layout=None, target_type=None, tokenizer=None, max_length=1, **kwargs)
         if name not in CLASSES:
             raise PflError(f"data.name must be one of {', '.join(CLASSES)}, got {name}")
-        self.name = name
+        self.name: str = name
         self.size = size
 
     def read(self) -> tuple[RawData, RawData]:
