@@ -5,6 +5,7 @@ from pathlib import Path
 
 from fakes.celeba import write_celeba
 from fakes.cinic10 import write_cinic10
+from fakes.domains import write_domainnet, write_office_caltech, write_pacs
 from fakes.flowers102 import write_flowers102
 from fakes.harbox import write_harbox
 from fakes.leaf import write_femnist, write_shakespeare
@@ -34,8 +35,11 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "shapes": lambda root: None,
     "shakespeare_sequences": write_shakespeare,
     "celeba": write_celeba,
+    "domainnet": write_domainnet,
     "flowers102": write_flowers102,
     "medmnist": write_medmnist,
+    "office_caltech": write_office_caltech,
+    "pacs": write_pacs,
     "svhn": write_svhn,
     "tiny_imagenet": lambda root: write_tiny_imagenet(root, count=100, tested=60),
 }

@@ -77,7 +77,7 @@ class CelebA(OwnData):
             with reading(official / ATTRIBUTES, REMEDY):
                 files, names, targets = _attributes(official / ATTRIBUTES, names)
             splits = [_of_known_people(official, files, targets)]
-            notes = {"splits": "the official ones are not used, since they are of different people"}
+            notes = {"splits": f"none; those with fewer than {FEWEST} pictures are left out"}
         elif names == [OF_LEAF]:
             splits = _leaf(root)
             notes = {}
