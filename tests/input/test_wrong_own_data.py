@@ -94,6 +94,7 @@ ROWS = {
         file("pictures/a/1.png", PICTURE),
         "must be folders of classes in 'pictures', got cat",
     ),
+    "no folder of classes": (f"{FOLDERS} --data.classes=[cat]", lambda: None, "data.root: no pictures in 'pictures'"),
     "sizes": (FOLDERS, pictures(("b/2.png", (5, 4))), "'pictures/b/2.png' (5 x 4 pixels instead of 4 x 4"),
     "mode": (FOLDERS, pictures(("b/2.png", (4, 4)), kind="I;16"), "pixels of the mode I;16; allowed: 1, L"),
     "one class": (FOLDERS, file("pictures/a/1.png", PICTURE), "ImageFolders in 'pictures': "),
