@@ -1,14 +1,19 @@
 from pfl_lightning.data.datamodule import FederatedDataModule, federated
+from pfl_lightning.data.datasets.celeba import CelebA
 from pfl_lightning.data.datasets.cifar import CIFAR10, CIFAR100
 from pfl_lightning.data.datasets.cinic10 import CINIC10
 from pfl_lightning.data.datasets.femnist import FEMNIST
+from pfl_lightning.data.datasets.flowers102 import Flowers102
 from pfl_lightning.data.datasets.harbox import HARBox
 from pfl_lightning.data.datasets.linear_representation import LinearRepresentation
+from pfl_lightning.data.datasets.medmnist import MedMNIST
 from pfl_lightning.data.datasets.mnist import EMNIST, MNIST, Digits, FashionMNIST, MNISTWriters
 from pfl_lightning.data.datasets.sent140 import Sent140
 from pfl_lightning.data.datasets.shakespeare import Shakespeare
 from pfl_lightning.data.datasets.shapes import Shapes
+from pfl_lightning.data.datasets.svhn import SVHN
 from pfl_lightning.data.datasets.synthetic import Synthetic
+from pfl_lightning.data.datasets.tiny_imagenet import TinyImageNet
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.own.arrays import Arrays
 from pfl_lightning.data.own.hugging_face import HuggingFace
@@ -45,9 +50,11 @@ __all__ = [
     "FEMNIST",
     "IID",
     "MNIST",
+    "SVHN",
     "Arrays",
     "Arrivals",
     "Blur",
+    "CelebA",
     "ClassPartition",
     "ClassShards",
     "Colour",
@@ -59,6 +66,7 @@ __all__ = [
     "EvalBatch",
     "FashionMNIST",
     "FederatedDataModule",
+    "Flowers102",
     "GroupedDirichlet",
     "GroupedShards",
     "HARBox",
@@ -71,6 +79,7 @@ __all__ = [
     "LinearRepresentation",
     "LogNormalSizes",
     "MNISTWriters",
+    "MedMNIST",
     "NaturalUsers",
     "Noise",
     "Numbers",
@@ -91,6 +100,7 @@ __all__ = [
     "SpeedGroups",
     "Synthetic",
     "Table",
+    "TinyImageNet",
     "Tokens",
     "UnequalClassShards",
     "UniformSizes",

@@ -63,6 +63,24 @@ def _reason(error: Exception) -> str:
     return f"{error} is missing" if isinstance(error, KeyError) else one_line(error)
 
 
+def find_folder(root: str, folder: str, file: str, remedy: str) -> Path:
+    """The folder that a data set was unpacked to: below the root, or the root itself.
+
+    Args:
+        root: The folder given by ``data.root``.
+        folder: Its name.
+        file: A file in it.
+        remedy: Where to get the data set; ends the error.
+
+    Raises:
+        PflError: If the file is in neither.
+    """
+    for place in (Path(root) / folder, Path(root)):
+        if (place / file).is_file():
+            return place
+    raise PflError(f"data.root: no '{file}' in '{root}' (looked there and in {folder}/); {remedy}")
+
+
 def read_tensors(path: Path) -> Any:
     """Read what ``torch.save`` has written, onto the CPU: tensors and plain values. No code of the file is run.
 

@@ -18,7 +18,8 @@ class VGG(Network):
     There is dropout before the first and the last linear layer. The convolutions start from
     N(0, 2 / (9 * output channels)) and zero bias. FedMac's network (arXiv:2107.05330) is
     ``convolutions: [16, M, 32, M, 64, M, 128, M, 128, M]``, ``dropout: 0``, ``batch_norm: true``, with the
-    linear layers of pFedMe's code (arXiv:2006.08848).
+    linear layers of pFedMe's code (arXiv:2006.08848). LEAF's network for CelebA (arXiv:1812.01097) is
+    ``convolutions: [32, M, 32, M, 32, M, 32, M]``, ``hidden: []``, ``dropout: 0``, ``batch_norm: true``.
 
     Paper: Simonyan and Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition", ICLR 2015,
     arXiv:1409.1556; DePRL, arXiv:2312.10815.
@@ -30,7 +31,7 @@ class VGG(Network):
         input_shape: Channels, height and width; at least 2 pixels to the power of the number of poolings.
         num_classes: Number of outputs.
         convolutions: Output channels of each convolution, and M where there is max-pooling.
-        hidden: Widths of the two hidden linear layers.
+        hidden: Widths of the hidden linear layers.
         dropout: Probability of dropping a unit before the first and before the last linear layer.
         batch_norm: Whether BatchNorm follows each convolution.
 
@@ -43,7 +44,7 @@ class VGG(Network):
         input_shape: tuple[int, ...],
         num_classes: int,
         convolutions: Convolutions = (64, "M", 128, "M", 256, 256, "M", 512, 512, "M", 512, 512, "M"),
-        hidden: tuple[PositiveInt, PositiveInt] = (512, 512),
+        hidden: Sequence[PositiveInt] = (512, 512),
         dropout: ClosedUnitInterval = 0.2,
         batch_norm: bool = False,
     ) -> None:
@@ -54,7 +55,9 @@ class VGG(Network):
         layers = {
             **conv3x3_layers(input_shape[0], convolutions, batch_norm=batch_norm),
             "flatten": nn.Flatten(),
-            **linear_layers([features, *hidden, num_classes], {1: dropout, 3: dropout}, relus=len(channels) - 1),
+            **linear_layers(
+                [features, *hidden, num_classes], {1: dropout, len(hidden) + 1: dropout}, relus=len(channels) - 1
+            ),
         }
         super().__init__(layers)
         for layer in self:

@@ -3,10 +3,16 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from fakes.celeba import write_celeba
 from fakes.cinic10 import write_cinic10
+from fakes.domains import write_domainnet, write_office_caltech, write_pacs
+from fakes.flowers102 import write_flowers102
 from fakes.harbox import write_harbox
 from fakes.leaf import write_femnist, write_shakespeare
+from fakes.medmnist import write_medmnist
 from fakes.sent140 import write_sent140
+from fakes.svhn import write_svhn
+from fakes.tiny_imagenet import write_tiny_imagenet
 from fakes.torchvision_data import write_random, write_writers
 from pfl_lightning import data
 
@@ -28,4 +34,12 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "shakespeare": write_shakespeare,
     "shapes": lambda root: None,
     "shakespeare_sequences": write_shakespeare,
+    "celeba": write_celeba,
+    "domainnet": write_domainnet,
+    "flowers102": write_flowers102,
+    "medmnist": write_medmnist,
+    "office_caltech": write_office_caltech,
+    "pacs": write_pacs,
+    "svhn": write_svhn,
+    "tiny_imagenet": lambda root: write_tiny_imagenet(root, count=100, tested=60),
 }

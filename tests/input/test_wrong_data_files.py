@@ -17,10 +17,16 @@ import fakes
 import numpy as np
 import pytest
 import requests
+from fakes.celeba import write_celeba
+from fakes.flowers102 import write_flowers102
 from fakes.harbox import write_harbox
 from fakes.leaf import write_json
+from fakes.medmnist import write_medmnist
+from fakes.svhn import write_svhn
+from fakes.tiny_imagenet import write_tiny_imagenet
 from fakes.torchvision_data import write_idx
 from PIL import Image
+from scipy.io import loadmat, savemat
 
 from pfl_lightning.cli import main
 
@@ -33,6 +39,12 @@ WRITERS = "QMNIST/raw/qmnist-train-labels-idx2-int.gz"
 LEAF, TWEETS = "data/train/users.json", "data/train/all_data_0_niid_0_keep_3_train_8.json"
 TABLE, GLOVE = "data/raw_data/training.csv", "glove.6B.100d.txt"
 MOTION, PLAYS = "large_scale_HARBox/3/Hop_train.txt", "data/raw_data/raw_data.txt"
+TINY = "tiny-imagenet-200/"
+VAL = f"{TINY}val/val_annotations.txt"
+HOUSES = "test_32x32.mat"
+CELLS = "pathmnist.npz"
+FLOWER, IDS, KINDS = "flowers-102/jpg/image_00005.jpg", "flowers-102/setid.mat", "flowers-102/imagelabels.mat"
+FACES, WHO = "celeba/list_attr_celeba.txt", "celeba/identity_CelebA.txt"
 PICTURE, ARCHIVE = "train/dog/1.png", "CINIC-10.tar.gz"
 
 
@@ -158,6 +170,23 @@ def vector(numbers):
     return file(GLOVE, b"happy " + numbers + b"\n")
 
 
+def matlab(name, **changes):
+    def damage(root):
+        content = {key: values for key, values in loadmat(root / name).items() if not key.startswith("__")}
+        savemat(root / name, content | changes)
+
+    return damage
+
+
+def cells(**changes):
+    def damage(root):
+        with np.load(root / CELLS) as arrays:
+            content = {**arrays, **changes}
+        np.savez(root / CELLS, **{name: values for name, values in content.items() if values is not None})
+
+    return damage
+
+
 LINE = " ".join(["0.5"] * 100).encode()
 CSV = b'"4","1","Mon Apr 06 22:19:45 PDT 2009","NO_QUERY","ann","so happy today , yay !"\n'
 
@@ -220,11 +249,127 @@ ROWS = {
     "glove-word": ("Sent140", vector(LINE.replace(b"0.5", b"big", 1)), GLOVE, "data.glove_root", "big"),
     # tables of numbers
     "harbox-99": ("HARBox", motion((99, 10)), MOTION, "unzip large_scale_HARBox.zip again"),
+    # pictures beside lists
+    "tiny-gone": ("TinyImageNet", gone(f"{TINY}val/images/val_2.JPEG"), VAL, "only one of them for val_2.JPEG"),
+    "tiny-no-class": (
+        "TinyImageNet",
+        lambda root: shutil.rmtree(root / TINY / "train/n01443537"),
+        "train/n01443537/images'",
+    ),
+    "tiny-cut": ("TinyImageNet", cut(f"{TINY}train/n02124075/images/n02124075_1.JPEG"), "n02124075_1.JPEG"),
+    "tiny-size": (
+        "TinyImageNet",
+        lambda root: Image.new("L", (64, 32)).save(root / TINY / "val/images/val_2.JPEG"),
+        "val_2.JPEG",
+        "64 x 32 pixels instead of 64 x 64",
+    ),
+    "tiny-fewer": ("TinyImageNet", cut(VAL, share=0.5), VAL),
+    "tiny-other": (
+        "TinyImageNet",
+        file(VAL, lambda content: content.replace(b"n02124075", b"n00000001")),
+        "line 3 must be",
+    ),
+    "tiny-comma": ("TinyImageNet", file(VAL, lambda content: content.replace(b"\t", b",")), VAL, "with tabs"),
+    "flowers-gone": ("Flowers102", gone(FLOWER), FLOWER, "No such file"),
+    "flowers-cut": ("Flowers102", cut(FLOWER, share=0.5), FLOWER),
+    "flowers-no-ids": ("Flowers102", gone(IDS), "no 'setid.mat' in 'files'"),
+    "flowers-no-labels": ("Flowers102", gone(KINDS), KINDS),
+    "flowers-cut-ids": ("Flowers102", cut(IDS), IDS),
+    "flowers-0": ("Flowers102", matlab(KINDS, labels=np.arange(24)), KINDS, "labels must be", "got 0 in sample 0"),
+    "flowers-103": (
+        "Flowers102",
+        matlab(KINDS, labels=np.arange(80, 104)),
+        KINDS,
+        "from 1 to 102, got 103 in sample 23",
+    ),
+    "flowers-nan": (
+        "Flowers102",
+        matlab(KINDS, labels=np.full(24, np.nan)),
+        KINDS,
+        "whole numbers, got nan in sample 0",
+    ),
+    "flowers-fewer": ("Flowers102", matlab(KINDS, labels=np.arange(1, 21)), IDS, "whole numbers from 1 to 20, got 2"),
+    "flowers-twice": ("Flowers102", matlab(IDS, trnid=np.arange(1, 25)), IDS, "more than once"),
+    # faces
+    "celeba-gone": ("CelebA", gone("celeba/img_align_celeba/000003.jpg"), "000003.jpg", "No such file"),
+    "celeba-cut": ("CelebA", cut("celeba/img_align_celeba/000003.jpg", share=0.3), "000003.jpg"),
+    "celeba-no-people": ("CelebA", gone(WHO), "no LEAF files in 'files'", "download img_align_celeba.zip, identity_"),
+    "celeba-no-attributes": ("CelebA", gone(FACES), FACES),
+    "celeba-fewer": ("CelebA", file(FACES, lambda content: content[:-9]), FACES),
+    "celeba-lines": (
+        "CelebA",
+        file(FACES, lambda content: b"".join(content.splitlines(keepends=True)[:-1])),
+        FACES,
+        "the first line says 24 pictures, got 23",
+    ),
+    "celeba-2": (
+        "CelebA",
+        file(FACES, lambda content: content.replace(b"-1", b" 2")),
+        FACES,
+        "must be 1 or -1, got [2]",
+    ),
+    "celeba-nan": ("CelebA", file(FACES, lambda content: content.replace(b"-1", b"nan")), FACES, "'nan'"),
+    "celeba-comma": ("CelebA", file(WHO, lambda content: content.replace(b" ", b",")), WHO),
+    "celeba-other": (
+        "CelebA",
+        file(WHO, lambda content: content.replace(b"000003", b"000099")),
+        WHO,
+        "000003.jpg is in one of them only",
+    ),
+    "celeba-nobody": (
+        "CelebA",
+        file(WHO, b"".join(b"%06d.jpg %d\n" % (number, number) for number in range(1, 25))),
+        WHO,
+        "nobody has 5 pictures or more",
+    ),
+    "celeba-unknown": ("CelebA", lambda root: None, "data.attributes must be of 5_o_Clock", {"--attributes=Smile"}),
+    # NumPy's files
+    "medmnist-gone": ("MedMNIST", gone(CELLS), "no 'pathmnist.npz' in 'files'", f"/{CELLS}"),
+    "medmnist-cut": ("MedMNIST", cut(CELLS), CELLS, f"/{CELLS} again"),
+    "medmnist-no-val": ("MedMNIST", cells(val_labels=None), CELLS, "'val_labels' is missing"),
+    "medmnist-volumes": (
+        "MedMNIST",
+        cells(test_images=np.zeros((20, 28, 28, 28), np.uint8)),
+        CELLS,
+        "test_images must",
+    ),
+    "medmnist-floats": ("MedMNIST", cells(val_images=np.zeros((9, 28, 28, 3))), CELLS, "val_images must be uint8"),
+    "medmnist-fewer": (
+        "MedMNIST",
+        cells(test_labels=np.zeros((19, 1), int)),
+        CELLS,
+        "numbers [20, 1], got int64 [19, 1]",
+    ),
+    "medmnist-9": ("MedMNIST", cells(test_labels=np.full((20, 1), 9)), CELLS, "from 0 to 8, got 9 in sample 0"),
+    "medmnist-nan": ("MedMNIST", cells(val_labels=np.full((9, 1), np.nan)), CELLS, "val_labels must be whole numbers"),
+    "medmnist-code": ("MedMNIST", cells(val_labels=np.array([Call(os.system, "touch ran")])), CELLS, "Object arrays"),
+    # MATLAB's files
+    "svhn-gone": ("SVHN", gone(HOUSES), f"no '{HOUSES}' in 'files'", f"/{HOUSES}"),
+    "svhn-cut": ("SVHN", cut(HOUSES), HOUSES),
+    "svhn-text": ("SVHN", file(HOUSES, b"not found"), HOUSES),
+    "svhn-hdf5": ("SVHN", file(HOUSES, b"\x89HDF\r\n\x1a\n" + b"\0" * 600), HOUSES),
+    "svhn-first": (
+        "SVHN",
+        matlab(HOUSES, X=np.zeros((20, 32, 32, 3), np.uint8)),
+        HOUSES,
+        "[32, 32, 3, 20], one for each label",
+    ),
+    "svhn-floats": ("SVHN", matlab(HOUSES, X=np.zeros((32, 32, 3, 20))), HOUSES, "must be uint8", "got float64"),
+    "svhn-0": ("SVHN", matlab(HOUSES, y=np.arange(20) % 10), HOUSES, "from 1 to 10, got 0 in sample 0"),
+    "svhn-nan": ("SVHN", matlab(HOUSES, y=np.full(20, np.nan)), HOUSES, "labels must be"),
+    "svhn-no-y": ("SVHN", lambda root: savemat(root / HOUSES, {"X": np.zeros(3)}), HOUSES, "'y' is missing"),
     "harbox-nan": ("HARBox", motion((100, 10), np.nan), "inputs must be finite numbers, got nan in sample"),
 }
 
 
-OWN_WRITERS = {"HARBox": partial(write_harbox, users=3, count=1)}
+OWN_WRITERS = {
+    "CelebA": partial(write_celeba, people=4),
+    "Flowers102": partial(write_flowers102, count=24),
+    "MedMNIST": partial(write_medmnist, sizes=(40, 9, 20)),
+    "SVHN": partial(write_svhn, sizes=(40, 20)),
+    "HARBox": partial(write_harbox, users=3, count=1),
+    "TinyImageNet": partial(write_tiny_imagenet, count=3),
+}
 
 
 @pytest.fixture(scope="module")

@@ -89,6 +89,12 @@ ROWS = {
     "no folder": (FOLDERS, lambda: None, "data.root: no pictures in 'pictures'; allowed: class/picture"),
     "flat": (FOLDERS, file("pictures/1.png", b""), "'pictures/1.png' is in the wrong place"),
     "two layouts": (FOLDERS, pictures(("a/b/1.png", (4, 4))), "pictures of both layouts in 'pictures'"),
+    "classes": (
+        f"{FOLDERS} --data.classes=[a,cat]",
+        file("pictures/a/1.png", PICTURE),
+        "must be folders of classes in 'pictures', got cat",
+    ),
+    "no folder of classes": (f"{FOLDERS} --data.classes=[cat]", lambda: None, "data.root: no pictures in 'pictures'"),
     "sizes": (FOLDERS, pictures(("b/2.png", (5, 4))), "'pictures/b/2.png' (5 x 4 pixels instead of 4 x 4"),
     "mode": (FOLDERS, pictures(("b/2.png", (4, 4)), kind="I;16"), "pixels of the mode I;16; allowed: 1, L"),
     "one class": (FOLDERS, file("pictures/a/1.png", PICTURE), "ImageFolders in 'pictures': "),

@@ -28,6 +28,19 @@ def test_output_is_torchvisions_convolutions_and_linear_layers(convolutions, opt
     torch.testing.assert_close(network(inputs), reference(inputs))
 
 
+def test_leafs_network_for_celeba_has_one_linear_layer():
+    network = VGG((3, 84, 84), 2, [32, "M"] * 4, hidden=(), dropout=0.0, batch_norm=True).eval()
+    # four poolings of 84 pixels leave 5; per block a convolution (9 or 27 inputs a channel), a bias and BatchNorm's two
+    sizes = [(9 * inputs + 3) * 32 for inputs in (3, 32, 32, 32)]
+    assert sum(weights.numel() for weights in network.parameters()) == sum(sizes) + (32 * 5 * 5 + 1) * 2
+    inputs = torch.randn(2, 3, 84, 84, generator=torch.Generator().manual_seed(0))
+    values = inputs
+    for number in range(1, 5):
+        convolved = network.get_submodule(f"conv{number}")(values)
+        values = F.max_pool2d(network.get_submodule(f"norm{number}")(convolved), 2).relu()
+    torch.testing.assert_close(network(inputs), network.get_submodule("fc1")(values.flatten(1)))
+
+
 def test_convolutions_start_with_the_papers_spread_and_no_bias():
     torch.manual_seed(0)
     layer = VGG((256, 2, 2), 10, [128, "M"]).conv1

@@ -26,6 +26,7 @@ COLOR = ("P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 LAYOUTS = "class/picture, client/class/picture, and both below train and test"
 
 Pixels = NDArray[np.uint8]
+Places: TypeAlias = dict[Path, tuple[str, ...]]  # pictures with the names that lead to each
 Size: TypeAlias = PositiveInt | tuple[PositiveInt, PositiveInt]
 
 
@@ -44,13 +45,22 @@ class ImageFolders(OwnData):
         size: Pixels of a side that pictures are resized to, or height and width. Default: none is resized, and all must
             be of one size.
         grey: Whether to make grey pictures of those in colour.
+        classes: The folders of classes that are read. Default: all.
         kwargs: See ``OwnData``.
     """
 
-    def __init__(self, root: str = "data", size: Size | None = None, grey: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        root: str = "data",
+        size: Size | None = None,
+        grey: bool = False,
+        classes: Sequence[str] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(root=root, tokenizer=None, max_length=1, **kwargs)
         self.size = size
         self.grey = grey
+        self.classes = classes
 
     def read(self) -> Sequence[RawData]:
         """Decode the pictures, or read the pixels if they were decoded before.
@@ -61,7 +71,7 @@ class ImageFolders(OwnData):
         root = Path(self.root)
         folders = sorted(path.name for path in root.glob("*") if path.is_dir() and not path.name.startswith("."))
         found = {name: _pictures(root / name) for name in folders} if TRAIN in folders else {TRAIN: _pictures(root)}
-        found = {name: pictures for name, pictures in found.items() if pictures}
+        found = self._chosen(found)
         classes = {name: {names[-2] for names in pictures.values()} for name, pictures in found.items()}
         reason = ", since its folders are no classes of train"
         other = {name: reason for name in found if classes[name].isdisjoint(classes.get(TRAIN, ()))}
@@ -79,6 +89,22 @@ class ImageFolders(OwnData):
             labels, clients = ([names[place] for names in split.values()] for place in (-2, 0))
             raw.append(RawData(pixels, labels, clients if depths == {3} else None, (), "NCHW", notes))
         return raw
+
+    def _chosen(self, found: dict[str, Places]) -> dict[str, Places]:
+        """The pictures of the classes that are read, of each folder that has some.
+
+        Raises:
+            PflError: If there is no such class.
+        """
+        there = {names[-2] for pictures in found.values() for names in pictures.values()}
+        classes = self.classes or there
+        if there and (missing := {*classes} - there):
+            raise PflError(f"data.classes must be folders of classes in '{self.root}', got {min(missing)}")
+        chosen = {
+            folder: {path: names for path, names in pictures.items() if names[-2] in classes}
+            for folder, pictures in found.items()
+        }
+        return {folder: pictures for folder, pictures in chosen.items() if pictures}
 
 
 def read_pictures(
@@ -152,7 +178,7 @@ def _sides(size: Size | None) -> tuple[int, int] | None:
     return (size, size) if isinstance(size, int) else size
 
 
-def _pictures(folder: Path) -> dict[Path, tuple[str, ...]]:
+def _pictures(folder: Path) -> Places:
     """The pictures below a folder, in the order of their paths, with the names that lead to each."""
     pictures = {}
     for path in sorted(Path(place, name) for place, _, names in os.walk(folder, followlinks=True) for name in names):

@@ -187,6 +187,22 @@ def test_pictures_are_grey_if_all_are_or_if_asked_and_resized(tmp_path):
     assert len(list((tmp_path / ".pfl_cache").glob("*.pt"))) == 3
 
 
+@pytest.mark.parametrize("by_client", [True, False])
+def test_only_pictures_of_the_chosen_classes_are_decoded(tmp_path, by_client):
+    write_pictures(tmp_path, range(N), by_client)
+    for damaged in tmp_path.rglob("kind 1/*.png"):
+        damaged.write_bytes(b"no picture")
+    data = ImageFolders(str(tmp_path), classes=["kind 2", "kind 0"])
+    chosen = LABELS != 1
+    clients = {"clients": WARDS[chosen]} if by_client else {}
+    other = Arrays(IMAGES[chosen], np.array(["kind 0", "?", "kind 2"])[LABELS[chosen]], **clients)
+    samples, expected = (
+        sorted(zip(kind.inputs.tolist(), kind.targets.tolist(), strict=True)) for kind, _ in (data.load(), other.load())
+    )
+    assert samples == expected
+    assert data.class_names == ("kind 0", "kind 2")
+
+
 def test_pictures_can_be_resized_to_a_height_and_a_width(tmp_path):
     write_pictures(tmp_path, range(10))
     data = ImageFolders(str(tmp_path), size=(4, 7))
