@@ -9,6 +9,7 @@ from pfl_lightning.data.datasets.sent140 import Sent140
 from pfl_lightning.data.datasets.shakespeare import Shakespeare
 from pfl_lightning.data.datasets.shapes import Shapes
 from pfl_lightning.data.datasets.synthetic import Synthetic
+from pfl_lightning.data.datasets.ucihar import UCIHAR
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.own.arrays import Arrays
 from pfl_lightning.data.own.hugging_face import HuggingFace
@@ -44,6 +45,7 @@ __all__ = [
     "FEMNIST",
     "IID",
     "MNIST",
+    "UCIHAR",
     "Arrays",
     "Arrivals",
     "Blur",

@@ -8,6 +8,7 @@ from fakes.harbox import write_harbox
 from fakes.leaf import write_femnist, write_shakespeare
 from fakes.sent140 import write_sent140
 from fakes.torchvision_data import write_random, write_writers
+from fakes.ucihar import write_ucihar
 from pfl_lightning import data
 
 # by the name of the file in configs/data: writes enough samples for its clients below a folder, the run's data.root
@@ -23,6 +24,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "synthetic": lambda root: None,
     "linear_representation": lambda root: None,
     "harbox": write_harbox,
+    "ucihar": write_ucihar,
     "sent140": write_sent140,
     "femnist": write_femnist,
     "shakespeare": write_shakespeare,

@@ -33,6 +33,8 @@ WRITERS = "QMNIST/raw/qmnist-train-labels-idx2-int.gz"
 LEAF, TWEETS = "data/train/users.json", "data/train/all_data_0_niid_0_keep_3_train_8.json"
 TABLE, GLOVE = "data/raw_data/training.csv", "glove.6B.100d.txt"
 MOTION, PLAYS = "large_scale_HARBox/3/Hop_train.txt", "data/raw_data/raw_data.txt"
+BODY = "UCI HAR Dataset/train/Inertial Signals/body_gyro_y_train.txt"
+ACTIVITY = "UCI HAR Dataset/test/y_test.txt"
 PICTURE, ARCHIVE = "train/dog/1.png", "CINIC-10.tar.gz"
 
 
@@ -133,11 +135,13 @@ def leaf(content):
     return damage
 
 
-def motion(shape, value=0.5):
+def numbers(name, shape, last=1, **options):
+    """Replaces a text of numbers by ones of this shape; the last one is another."""
+
     def damage(root):
-        values = np.full(shape, 0.5)
-        values[-1, -1] = value
-        np.savetxt(root / MOTION, values)
+        values = np.ones(shape)
+        values[-1, -1] = last
+        np.savetxt(root / name, values, fmt="%g", **options)
 
     return damage
 
@@ -219,8 +223,14 @@ ROWS = {
     "sent140-label": ("Sent140", file(TABLE, CSV.replace(b"4", b"3", 1)), TABLE, "'3' is missing", {"--source=csv"}),
     "glove-word": ("Sent140", vector(LINE.replace(b"0.5", b"big", 1)), GLOVE, "data.glove_root", "big"),
     # tables of numbers
-    "harbox-99": ("HARBox", motion((99, 10)), MOTION, "unzip large_scale_HARBox.zip again"),
-    "harbox-nan": ("HARBox", motion((100, 10), np.nan), "inputs must be finite numbers, got nan in sample"),
+    "harbox-99": ("HARBox", numbers(MOTION, (99, 10)), MOTION, "unzip large_scale_HARBox.zip again"),
+    "harbox-nan": ("HARBox", numbers(MOTION, (100, 10), np.nan), "inputs must be finite numbers, got nan in sample"),
+    "ucihar-gone": ("UCIHAR", gone(BODY), BODY, "No such file"),
+    "ucihar-cut": ("UCIHAR", cut(BODY), BODY, "unzip the archive again"),
+    "ucihar-commas": ("UCIHAR", file(BODY, lambda content: content.replace(b" ", b",")), BODY),
+    "ucihar-shape": ("UCIHAR", numbers(BODY, (48, 127)), BODY, "[48, 127] numbers instead of [48, 128]"),
+    "ucihar-7": ("UCIHAR", numbers(ACTIVITY, (24, 1), 7), ACTIVITY, "must be 1 to 6, got 7 in sample 23"),
+    "ucihar-nan": ("UCIHAR", numbers(BODY, (48, 128), np.nan), BODY, "finite numbers, got nan in sample 47"),
 }
 
 
