@@ -3,8 +3,10 @@ from pfl_lightning.data.datasets.cifar import CIFAR10, CIFAR100
 from pfl_lightning.data.datasets.cinic10 import CINIC10
 from pfl_lightning.data.datasets.femnist import FEMNIST
 from pfl_lightning.data.datasets.harbox import HARBox
+from pfl_lightning.data.datasets.heart_disease import HeartDisease
 from pfl_lightning.data.datasets.linear_representation import LinearRepresentation
 from pfl_lightning.data.datasets.mnist import EMNIST, MNIST, Digits, FashionMNIST, MNISTWriters
+from pfl_lightning.data.datasets.pamap2 import PAMAP2
 from pfl_lightning.data.datasets.sent140 import Sent140
 from pfl_lightning.data.datasets.shakespeare import Shakespeare
 from pfl_lightning.data.datasets.shapes import Shapes
@@ -45,6 +47,7 @@ __all__ = [
     "FEMNIST",
     "IID",
     "MNIST",
+    "PAMAP2",
     "UCIHAR",
     "Arrays",
     "Arrivals",
@@ -63,6 +66,7 @@ __all__ = [
     "GroupedDirichlet",
     "GroupedShards",
     "HARBox",
+    "HeartDisease",
     "HuggingFace",
     "ImageFolders",
     "ImageTransform",

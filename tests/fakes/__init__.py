@@ -5,7 +5,9 @@ from pathlib import Path
 
 from fakes.cinic10 import write_cinic10
 from fakes.harbox import write_harbox
+from fakes.heart_disease import write_heart_disease
 from fakes.leaf import write_femnist, write_shakespeare
+from fakes.pamap2 import write_pamap2
 from fakes.sent140 import write_sent140
 from fakes.torchvision_data import write_random, write_writers
 from fakes.ucihar import write_ucihar
@@ -25,6 +27,8 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "linear_representation": lambda root: None,
     "harbox": write_harbox,
     "ucihar": write_ucihar,
+    "pamap2": write_pamap2,
+    "heart_disease": write_heart_disease,
     "sent140": write_sent140,
     "femnist": write_femnist,
     "shakespeare": write_shakespeare,

@@ -35,6 +35,8 @@ TABLE, GLOVE = "data/raw_data/training.csv", "glove.6B.100d.txt"
 MOTION, PLAYS = "large_scale_HARBox/3/Hop_train.txt", "data/raw_data/raw_data.txt"
 BODY = "UCI HAR Dataset/train/Inertial Signals/body_gyro_y_train.txt"
 ACTIVITY = "UCI HAR Dataset/test/y_test.txt"
+PERSON = "PAMAP2_Dataset/Protocol/subject102.dat"
+SITE = "processed.hungarian.data"
 PICTURE, ARCHIVE = "train/dog/1.png", "CINIC-10.tar.gz"
 
 
@@ -146,6 +148,11 @@ def numbers(name, shape, last=1, **options):
     return damage
 
 
+def activity(word):
+    """The activity of the first row of a person."""
+    return file(PERSON, lambda content: content.replace(b" 4 ", b" " + word + b" ", 1))
+
+
 def tweets(**changes):
     def damage(root):
         content = json.loads((root / TWEETS).read_text())
@@ -231,6 +238,24 @@ ROWS = {
     "ucihar-shape": ("UCIHAR", numbers(BODY, (48, 127)), BODY, "[48, 127] numbers instead of [48, 128]"),
     "ucihar-7": ("UCIHAR", numbers(ACTIVITY, (24, 1), 7), ACTIVITY, "must be 1 to 6, got 7 in sample 23"),
     "ucihar-nan": ("UCIHAR", numbers(BODY, (48, 128), np.nan), BODY, "finite numbers, got nan in sample 47"),
+    "pamap2-gone": (
+        "PAMAP2",
+        lambda root: shutil.rmtree(root / "PAMAP2_Dataset"),
+        "no PAMAP2 in 'files' (looked for PAMAP2_Dataset/Protocol/subject*.dat",
+    ),
+    "pamap2-cut": ("PAMAP2", cut(PERSON), PERSON, "unzip the archive again"),
+    "pamap2-tabs": ("PAMAP2", file(PERSON, lambda content: content.replace(b" ", b";")), PERSON),
+    "pamap2-shape": ("PAMAP2", numbers(PERSON, (300, 53)), PERSON, "53 columns instead of 54"),
+    "pamap2-25": ("PAMAP2", activity(b"25"), PERSON, "must be ids of the data set, got 25.0 in sample 0"),
+    "pamap2-nan": ("PAMAP2", activity(b"NaN"), PERSON, "must be ids of the data set, got nan in sample 0"),
+    "pamap2-mute": ("PAMAP2", file(PERSON, b"0 1" + 52 * b" NaN" + b"\n"), PERSON, "column 5 has no number"),
+    "heart-gone": ("HeartDisease", gone(SITE), "no heart disease in 'files' (looked for processed.hungarian.data)"),
+    "heart-cut": ("HeartDisease", file(SITE, lambda content: content[:-12]), SITE, "unzip heart+disease.zip again"),
+    "heart-semicolons": ("HeartDisease", file(SITE, lambda content: content.replace(b",", b";")), SITE, "1 columns"),
+    "heart-13": ("HeartDisease", numbers(SITE, (9, 13), delimiter=","), SITE, "13 columns instead of 14"),
+    "heart-5": ("HeartDisease", numbers(SITE, (9, 14), 5, delimiter=","), SITE, "column 14 must be one of (0, 1,"),
+    "heart-nan": ("HeartDisease", numbers(SITE, (9, 14), np.nan, delimiter=","), SITE, "got nan in sample 8"),
+    "heart-word": ("HeartDisease", file(SITE, lambda content: content.replace(b"?", b"-")), SITE, "'-'"),
 }
 
 
