@@ -1,6 +1,7 @@
 from pfl_lightning.data.datamodule import FederatedDataModule, federated
 from pfl_lightning.data.datasets.cifar import CIFAR10, CIFAR100
 from pfl_lightning.data.datasets.cinic10 import CINIC10
+from pfl_lightning.data.datasets.fcube import FCUBE
 from pfl_lightning.data.datasets.femnist import FEMNIST
 from pfl_lightning.data.datasets.harbox import HARBox
 from pfl_lightning.data.datasets.heart_disease import HeartDisease
@@ -16,6 +17,7 @@ from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.own.arrays import Arrays
 from pfl_lightning.data.own.hugging_face import HuggingFace
 from pfl_lightning.data.own.image_folders import ImageFolders
+from pfl_lightning.data.own.libsvm import LibSVM
 from pfl_lightning.data.own.own_data import OwnData
 from pfl_lightning.data.own.raw_data import RawData
 from pfl_lightning.data.own.table import Table
@@ -44,6 +46,7 @@ __all__ = [
     "CIFAR100",
     "CINIC10",
     "EMNIST",
+    "FCUBE",
     "FEMNIST",
     "IID",
     "MNIST",
@@ -73,6 +76,7 @@ __all__ = [
     "Indices",
     "LabelledData",
     "Labels",
+    "LibSVM",
     "LinearRepresentation",
     "LogNormalSizes",
     "MNISTWriters",

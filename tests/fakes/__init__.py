@@ -7,6 +7,7 @@ from fakes.cinic10 import write_cinic10
 from fakes.harbox import write_harbox
 from fakes.heart_disease import write_heart_disease
 from fakes.leaf import write_femnist, write_shakespeare
+from fakes.libsvm import write_a9a
 from fakes.pamap2 import write_pamap2
 from fakes.sent140 import write_sent140
 from fakes.torchvision_data import write_random, write_writers
@@ -29,6 +30,8 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "ucihar": write_ucihar,
     "pamap2": write_pamap2,
     "heart_disease": write_heart_disease,
+    "a9a": lambda root: write_a9a(root.with_name("data")),  # its settings name the files
+    "fcube": lambda root: None,
     "sent140": write_sent140,
     "femnist": write_femnist,
     "shakespeare": write_shakespeare,
