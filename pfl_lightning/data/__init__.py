@@ -1,4 +1,5 @@
 from pfl_lightning.data.datamodule import FederatedDataModule, federated
+from pfl_lightning.data.datasets.agnews import AGNews
 from pfl_lightning.data.datasets.cifar import CIFAR10, CIFAR100
 from pfl_lightning.data.datasets.cinic10 import CINIC10
 from pfl_lightning.data.datasets.fcube import FCUBE
@@ -52,6 +53,7 @@ __all__ = [
     "MNIST",
     "PAMAP2",
     "UCIHAR",
+    "AGNews",
     "Arrays",
     "Arrivals",
     "Blur",

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from fakes.agnews import write_agnews
 from fakes.cinic10 import write_cinic10
 from fakes.harbox import write_harbox
 from fakes.heart_disease import write_heart_disease
@@ -30,8 +31,9 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "ucihar": write_ucihar,
     "pamap2": write_pamap2,
     "heart_disease": write_heart_disease,
-    "a9a": lambda root: write_a9a(root.with_name("data")),  # its settings name the files
+    "libsvm": lambda root: write_a9a(root.with_name("data")),  # its settings name the files
     "fcube": lambda root: None,
+    "agnews": write_agnews,
     "sent140": write_sent140,
     "femnist": write_femnist,
     "shakespeare": write_shakespeare,

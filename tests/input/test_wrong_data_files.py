@@ -37,6 +37,7 @@ BODY = "UCI HAR Dataset/train/Inertial Signals/body_gyro_y_train.txt"
 ACTIVITY = "UCI HAR Dataset/test/y_test.txt"
 PERSON = "PAMAP2_Dataset/Protocol/subject102.dat"
 SITE = "processed.hungarian.data"
+NEWS = "ag_news_csv/test.csv"
 PICTURE, ARCHIVE = "train/dog/1.png", "CINIC-10.tar.gz"
 
 
@@ -256,6 +257,17 @@ ROWS = {
     "heart-5": ("HeartDisease", numbers(SITE, (9, 14), 5, delimiter=","), SITE, "column 14 must be one of (0, 1,"),
     "heart-nan": ("HeartDisease", numbers(SITE, (9, 14), np.nan, delimiter=","), SITE, "got nan in sample 8"),
     "heart-word": ("HeartDisease", file(SITE, lambda content: content.replace(b"?", b"-")), SITE, "'-'"),
+    "agnews-gone": ("AGNews", gone(NEWS), "no AG News in 'files' (looked for test.csv, there and in ag_news_csv)"),
+    "agnews-cut": ("AGNews", file(NEWS, lambda content: content[:-3]), NEWS, "download it again"),
+    "agnews-tabs": ("AGNews", file(NEWS, b'"1"\t"oil"\t"oil"\n'), NEWS),
+    "agnews-0": (
+        "AGNews",
+        file(NEWS, b'"0","oil","oil"\n'),
+        NEWS,
+        "from 1 to 4 and two texts, got 0 and 2 texts in row 1",
+    ),
+    "agnews-short": ("AGNews", file(NEWS, b'"1","oil"\n'), NEWS, "got 1 and 1 texts in row 1"),
+    "agnews-latin": ("AGNews", file(NEWS, '"1","Zoë",""'.encode("latin-1")), NEWS, "utf-8"),
 }
 
 
