@@ -48,6 +48,31 @@ class TweetLSTM(Network):
         super().__init__(layers)
 
 
+class FastText(Network):
+    """fastText as PFLlib uses it for AG News: the mean of the word vectors, and a linear layer.
+
+    Paper: Joulin et al., "Bag of Tricks for Efficient Text Classification", EACL 2017, arXiv:1607.01759.
+
+    Differs: the mean is over the words alone; PFLlib's is over padding too, and it has another linear layer before the
+    last. There are no vectors of pairs of words.
+
+    Args:
+        input_shape: Length in tokens and size of the vocabulary.
+        num_classes: Number of classes; two classes need only one output.
+        embedding_dim: Length of a word vector.
+
+    Raises:
+        PflError: If the inputs are not tokens.
+    """
+
+    takes = "padded tokens"
+
+    def __init__(self, input_shape: tuple[int, ...], num_classes: int, embedding_dim: PositiveInt = 32) -> None:
+        embedding = Embedding(step_size(self, input_shape), embedding_dim)
+        fc = nn.Linear(embedding_dim, num_outputs(num_classes))
+        super().__init__({"embedding": embedding, "mean": MaskedMean(), "fc": fc})
+
+
 class LSTMClassifier(Network):
     """Delta-FL's Sent140 network: an LSTM on frozen word vectors, and a linear layer on its last step.
 
@@ -133,6 +158,14 @@ class MaskedLSTM(LSTM):
     def forward(self, inputs: Tensor) -> Tensor:  # type: ignore[override]
         """Last hidden state of the last layer, ``[batch, directions * hidden]``."""
         return super().forward(inputs[..., :-1], inputs[..., -1] > 0)
+
+
+class MaskedMean(nn.Module):
+    """The mean of word vectors, of the outputs of ``Embedding``; 0 where there are no words."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Mean over the words, ``[batch, dim]``."""
+        return inputs[..., :-1].sum(1) / inputs[..., -1:].sum(1).clamp(min=1)
 
 
 class OneHot(nn.Module):

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_lightning.bounds import PositiveFloat
+from pfl_lightning.bounds import PositiveFloat, Real
 from pfl_lightning.errors import PflError
 from pfl_lightning.score_kind import ScoreKind
 from pfl_lightning.tasks.own_loss import OwnLoss
@@ -41,7 +41,7 @@ class Regression(Task):
     def __init__(
         self,
         loss: OwnLoss | None = None,
-        mean: float | Sequence[float] = 0.0,
+        mean: Real | Sequence[Real] = 0.0,
         deviation: PositiveFloat | Sequence[PositiveFloat] = 1.0,
     ) -> None:
         super().__init__(loss)

@@ -40,7 +40,13 @@ LOGGED = {"delta_fl": DELTA_FL_LOGS, "deprl": ("test/stored/accuracy/mean",), "f
 # a quarter of 500 images (of 56 of the first ten classes, of 205,804 samples); the test split of CINIC-10
 FEDMAC_TESTED = {"mnist": 125, "fashion_mnist": 125, "cifar100": 14, "synthetic": 51_451, "cinic10": 60}
 # input shapes of the networks in configs/models that do not take images of 32 x 32 pixels
-SHAPES = {"char-gru": (20, 53), "lstm50": (20, 50), "tweet-lstm": (40, 100), "linear-representation": (20,)}
+SHAPES = {
+    "char-gru": (20, 53),
+    "fasttext": (40, 100),
+    "lstm50": (20, 50),
+    "tweet-lstm": (40, 100),
+    "linear-representation": (20,),
+}
 
 FROM_DATA = ("input_shape", "num_classes", "output_shape")
 

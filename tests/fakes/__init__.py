@@ -3,17 +3,22 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from fakes.agnews import write_agnews
 from fakes.celeba import write_celeba
 from fakes.cinic10 import write_cinic10
 from fakes.domains import write_domainnet, write_office_caltech, write_pacs
 from fakes.flowers102 import write_flowers102
 from fakes.harbox import write_harbox
+from fakes.heart_disease import write_heart_disease
 from fakes.leaf import write_femnist, write_shakespeare
+from fakes.libsvm import write_a9a
 from fakes.medmnist import write_medmnist
+from fakes.pamap2 import write_pamap2
 from fakes.sent140 import write_sent140
 from fakes.svhn import write_svhn
 from fakes.tiny_imagenet import write_tiny_imagenet
 from fakes.torchvision_data import write_random, write_writers
+from fakes.ucihar import write_ucihar
 from pfl_lightning import data
 
 # by the name of the file in configs/data: writes enough samples for its clients below a folder, the run's data.root
@@ -29,6 +34,12 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "synthetic": lambda root: None,
     "linear_representation": lambda root: None,
     "harbox": write_harbox,
+    "ucihar": write_ucihar,
+    "pamap2": write_pamap2,
+    "heart_disease": write_heart_disease,
+    "libsvm": lambda root: write_a9a(root.with_name("data")),  # its settings name the files
+    "fcube": lambda root: None,
+    "agnews": write_agnews,
     "sent140": write_sent140,
     "femnist": write_femnist,
     "shakespeare": write_shakespeare,

@@ -32,6 +32,7 @@ NEEDED = {  # what must be given beside the class of a choice
     "--model.topology": ["--model=DPSGD"],
     "--data.partition.sizes": ["--data.partition=ConsecutiveClasses"],
     "--data.participation.staleness": ["--data.participation=Asynchronous"],
+    "LibSVM": ["--data.file=word"],
     "Table": ["--data.file=word", "--data.target=word"],
     "ClientMetrics": ["--trainer.callbacks.metric=torchmetrics.MeanSquaredError"],
 }

@@ -45,6 +45,11 @@ HOUSES = "test_32x32.mat"
 CELLS = "pathmnist.npz"
 FLOWER, IDS, KINDS = "flowers-102/jpg/image_00005.jpg", "flowers-102/setid.mat", "flowers-102/imagelabels.mat"
 FACES, WHO = "celeba/list_attr_celeba.txt", "celeba/identity_CelebA.txt"
+BODY = "UCI HAR Dataset/train/Inertial Signals/body_gyro_y_train.txt"
+ACTIVITY = "UCI HAR Dataset/test/y_test.txt"
+PERSON = "PAMAP2_Dataset/Protocol/subject102.dat"
+SITE = "processed.hungarian.data"
+NEWS = "ag_news_csv/test.csv"
 PICTURE, ARCHIVE = "train/dog/1.png", "CINIC-10.tar.gz"
 
 
@@ -145,13 +150,20 @@ def leaf(content):
     return damage
 
 
-def motion(shape, value=0.5):
+def numbers(name, shape, last=1, **options):
+    """Replaces a text of numbers by ones of this shape; the last one is another."""
+
     def damage(root):
-        values = np.full(shape, 0.5)
-        values[-1, -1] = value
-        np.savetxt(root / MOTION, values)
+        values = np.ones(shape)
+        values[-1, -1] = last
+        np.savetxt(root / name, values, fmt="%g", **options)
 
     return damage
+
+
+def activity(word):
+    """The activity of the first row of a person."""
+    return file(PERSON, lambda content: content.replace(b" 4 ", b" " + word + b" ", 1))
 
 
 def tweets(**changes):
@@ -248,7 +260,6 @@ ROWS = {
     "sent140-label": ("Sent140", file(TABLE, CSV.replace(b"4", b"3", 1)), TABLE, "'3' is missing", {"--source=csv"}),
     "glove-word": ("Sent140", vector(LINE.replace(b"0.5", b"big", 1)), GLOVE, "data.glove_root", "big"),
     # tables of numbers
-    "harbox-99": ("HARBox", motion((99, 10)), MOTION, "unzip large_scale_HARBox.zip again"),
     # pictures beside lists
     "tiny-gone": ("TinyImageNet", gone(f"{TINY}val/images/val_2.JPEG"), VAL, "only one of them for val_2.JPEG"),
     "tiny-no-class": (
@@ -358,7 +369,43 @@ ROWS = {
     "svhn-0": ("SVHN", matlab(HOUSES, y=np.arange(20) % 10), HOUSES, "from 1 to 10, got 0 in sample 0"),
     "svhn-nan": ("SVHN", matlab(HOUSES, y=np.full(20, np.nan)), HOUSES, "labels must be"),
     "svhn-no-y": ("SVHN", lambda root: savemat(root / HOUSES, {"X": np.zeros(3)}), HOUSES, "'y' is missing"),
-    "harbox-nan": ("HARBox", motion((100, 10), np.nan), "inputs must be finite numbers, got nan in sample"),
+    "harbox-99": ("HARBox", numbers(MOTION, (99, 10)), MOTION, "unzip large_scale_HARBox.zip again"),
+    "harbox-nan": ("HARBox", numbers(MOTION, (100, 10), np.nan), "inputs must be finite numbers, got nan in sample"),
+    "ucihar-gone": ("UCIHAR", gone(BODY), BODY, "No such file"),
+    "ucihar-cut": ("UCIHAR", cut(BODY), BODY, "unzip the archive again"),
+    "ucihar-commas": ("UCIHAR", file(BODY, lambda content: content.replace(b" ", b",")), BODY),
+    "ucihar-shape": ("UCIHAR", numbers(BODY, (48, 127)), BODY, "[48, 127] numbers instead of [48, 128]"),
+    "ucihar-7": ("UCIHAR", numbers(ACTIVITY, (24, 1), 7), ACTIVITY, "must be 1 to 6, got 7 in sample 23"),
+    "ucihar-nan": ("UCIHAR", numbers(BODY, (48, 128), np.nan), BODY, "finite numbers, got nan in sample 47"),
+    "pamap2-gone": (
+        "PAMAP2",
+        lambda root: shutil.rmtree(root / "PAMAP2_Dataset"),
+        "no PAMAP2 in 'files' (looked for PAMAP2_Dataset/Protocol/subject*.dat",
+    ),
+    "pamap2-cut": ("PAMAP2", cut(PERSON), PERSON, "unzip the archive again"),
+    "pamap2-tabs": ("PAMAP2", file(PERSON, lambda content: content.replace(b" ", b";")), PERSON),
+    "pamap2-shape": ("PAMAP2", numbers(PERSON, (300, 53)), PERSON, "53 columns instead of 54"),
+    "pamap2-25": ("PAMAP2", activity(b"25"), PERSON, "must be ids of the data set, got 25.0 in sample 0"),
+    "pamap2-nan": ("PAMAP2", activity(b"NaN"), PERSON, "must be ids of the data set, got nan in sample 0"),
+    "pamap2-mute": ("PAMAP2", file(PERSON, b"0 1" + 52 * b" NaN" + b"\n"), PERSON, "column 5 has no number"),
+    "heart-gone": ("HeartDisease", gone(SITE), "no heart disease in 'files' (looked for processed.hungarian.data)"),
+    "heart-cut": ("HeartDisease", file(SITE, lambda content: content[:-12]), SITE, "unzip heart+disease.zip again"),
+    "heart-semicolons": ("HeartDisease", file(SITE, lambda content: content.replace(b",", b";")), SITE, "1 columns"),
+    "heart-13": ("HeartDisease", numbers(SITE, (9, 13), delimiter=","), SITE, "13 columns instead of 14"),
+    "heart-5": ("HeartDisease", numbers(SITE, (9, 14), 5, delimiter=","), SITE, "column 14 must be one of (0, 1,"),
+    "heart-nan": ("HeartDisease", numbers(SITE, (9, 14), np.nan, delimiter=","), SITE, "got nan in sample 8"),
+    "heart-word": ("HeartDisease", file(SITE, lambda content: content.replace(b"?", b"-")), SITE, "'-'"),
+    "agnews-gone": ("AGNews", gone(NEWS), "no AG News in 'files' (looked for test.csv, there and in ag_news_csv)"),
+    "agnews-cut": ("AGNews", file(NEWS, lambda content: content[:-3]), NEWS, "download it again"),
+    "agnews-tabs": ("AGNews", file(NEWS, b'"1"\t"oil"\t"oil"\n'), NEWS),
+    "agnews-0": (
+        "AGNews",
+        file(NEWS, b'"0","oil","oil"\n'),
+        NEWS,
+        "from 1 to 4 and two texts, got 0 and 2 texts in row 1",
+    ),
+    "agnews-short": ("AGNews", file(NEWS, b'"1","oil"\n'), NEWS, "got 1 and 1 texts in row 1"),
+    "agnews-latin": ("AGNews", file(NEWS, '"1","Zoë",""'.encode("latin-1")), NEWS, "utf-8"),
 }
 
 

@@ -21,6 +21,7 @@ IMAGES, LABELS = np.arange(N * 16, dtype=np.uint8).reshape(N, 4, 4), np.arange(N
 ARRAYS = "Arrays --data.file=my.npz"
 TABLE = "Table --data.file=my.csv --data.target=ill --data.client=ward"
 FOLDERS = "ImageFolders --data.root=pictures"
+LIBSVM = "LibSVM --data.file=a9a --data.test_file=a9a.t"
 PT = "--data.file=my.pt"
 SAVED = "HuggingFace --data.root=saved"
 
@@ -109,6 +110,17 @@ ROWS = {
     "gap": (TABLE, csv(",3,1"), "no value of column 'age' in line 42"),
     "longer": (TABLE, csv("3,1,1,1"), "cannot read 'my.csv' ("),
     "latin": (TABLE, file("my.csv", "ill\nZoë".encode("latin-1")), "cannot read 'my.csv' ("),
+    "no libsvm": (LIBSVM, lambda: None, "data.file: cannot read 'a9a' (No such file or directory); files of this"),
+    "no test": (LIBSVM, file("a9a", b"+1 1:1\n-1 2:1\n"), "data.test_file: cannot read 'a9a.t' (No such file"),
+    "cut pair": (LIBSVM, file("a9a", b"+1 1:1\n-1 2:"), "data.file: cannot read 'a9a' ("),
+    "commas": (LIBSVM, file("a9a", b"+1,1:1,2:1\n"), "data.file: cannot read 'a9a' ("),
+    "order": (LIBSVM, file("a9a", b"+1 2:1 1:1\n"), "should be sorted and unique"),
+    "nan": (
+        f"{LIBSVM.split(' --data.test')[0]}",
+        file("a9a", b"+1 1:1\n-1 2:nan\n"),
+        "must be finite numbers, got nan in sample 1",
+    ),
+    "empty": (LIBSVM, file("a9a", b""), "data.file: cannot read 'a9a' (no samples)"),
     "no data set": (SAVED, lambda: None, "data.root: cannot read 'saved' (no split 'train' among none); give"),
     "ragged": (
         SAVED,

@@ -8,7 +8,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from pfl_lightning.client import Engine, Phase, Samples
 from pfl_lightning.client.backends import Batched
-from pfl_lightning.models.text import PADDING, CharGRU, Embedding, LSTMClassifier, OneHot, TweetLSTM
+from pfl_lightning.models.text import PADDING, CharGRU, Embedding, FastText, LSTMClassifier, OneHot, TweetLSTM
 
 UNKNOWN = 1
 LENGTH, VOCABULARY, DIM = 7, 11, 4
@@ -50,6 +50,14 @@ def test_tweet_lstm_is_the_papers_layers():
     hidden = lstm(packed)[1][0]
     values = copied(nn.Linear(6, 5), network, "fc1")(torch.cat([hidden[-2], hidden[-1]], -1)).clamp(min=0)
     torch.testing.assert_close(network(tokens), copied(nn.Linear(5, 3), network, "fc2")(values))
+
+
+def test_fasttext_is_a_linear_layer_on_the_mean_of_the_word_vectors():
+    network, lengths = FastText(TOKENS, 3, embedding_dim=DIM), [7, 2, 0]
+    tokens = tweets(lengths)
+    vectors = network.embedding.weight
+    means = [vectors[row[:length]].sum(0) / max(length, 1) for row, length in zip(tokens, lengths, strict=True)]
+    torch.testing.assert_close(network(tokens), copied(nn.Linear(DIM, 3), network, "fc")(torch.stack(means)))
 
 
 def test_char_gru_reads_one_hot_characters_and_answers_at_the_last():

@@ -7,9 +7,9 @@ import numpy as np
 
 from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.data.datasets.leaf import leaf_files, read_leaf
+from pfl_lightning.data.datasets.official_data import OfficialData
 from pfl_lightning.data.labelled import whole_numbers
 from pfl_lightning.data.own.image_folders import read_pictures
-from pfl_lightning.data.own.own_data import OwnData
 from pfl_lightning.data.own.raw_data import Array, RawData
 from pfl_lightning.data.reading import reading
 from pfl_lightning.errors import PflError
@@ -31,7 +31,7 @@ class Faces(NamedTuple):
     people: Array
 
 
-class CelebA(OwnData):
+class CelebA(OfficialData):
     """CelebA: faces of celebrities with 40 attributes; a celebrity is a client.
 
     The files are ``identity_CelebA.txt``, ``list_attr_celeba.txt`` and the folder ``img_align_celeba`` of the 202,599
@@ -50,7 +50,7 @@ class CelebA(OwnData):
         root: The folder with ``celeba`` or with LEAF's ``data``, or one of them itself.
         attributes: The target: an attribute, several, or None for all 40. LEAF's files only have Smiling.
         size: Pixels of a side that pictures are resized to.
-        kwargs: See ``OwnData``.
+        kwargs: See ``OfficialData``.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class CelebA(OwnData):
         size: PositiveInt = 84,
         **kwargs: Any,
     ) -> None:
-        super().__init__(root=root, layout=None, target_type=None, tokenizer=None, max_length=1, **kwargs)
+        super().__init__(root=root, **kwargs)
         self.attributes = attributes
         self.size = size
 

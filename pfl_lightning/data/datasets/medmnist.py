@@ -3,13 +3,13 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from pfl_lightning.data.own.own_data import OwnData
+from pfl_lightning.data.datasets.official_data import OfficialData
 from pfl_lightning.data.own.raw_data import Array, Layout, RawData
 from pfl_lightning.data.reading import find_folder, reading
 from pfl_lightning.errors import PflError
 from pfl_lightning.tasks import check_values
 
-SPLITS = ("train", "val", "test")
+SPLITS = ("train", "test", "val")
 SOURCE = "https://zenodo.org/records/10519652/files/"
 ORGANS = "bladder|femur-left|femur-right|heart|kidney-left|kidney-right|liver|lung-left|lung-right|pancreas|spleen"
 CHEST = (
@@ -35,7 +35,7 @@ CLASSES = {  # of each set, in the order of their numbers
 }
 
 
-class MedMNIST(OwnData):
+class MedMNIST(OfficialData):
     """MedMNIST v2: twelve sets of medical pictures of one size, in colour or in grey.
 
     A set is one file, ``bloodmnist.npz`` or ``bloodmnist_64.npz``, with the arrays ``train_images``, ``train_labels``,
@@ -43,8 +43,7 @@ class MedMNIST(OwnData):
     classes are those of the paper; ``chestmnist`` has 14 labels, of which a picture can have several or none. The
     grades of ``retinamnist`` are taken for classes without an order.
 
-    The official validation samples are training samples, of which ``val_fraction`` of each client's is held out. The
-    official test samples are the test samples.
+    The official splits are the splits.
 
     Paper: Yang et al., "MedMNIST v2 - A large-scale lightweight benchmark for 2D and 3D biomedical image
     classification", Scientific Data 2023, arXiv:2110.14795.
@@ -53,7 +52,7 @@ class MedMNIST(OwnData):
         root: The folder with the files, or with a folder ``medmnist``.
         name: The set, such as ``pathmnist``. Those of volumes are none: no network here takes them.
         size: Pixels of a side.
-        kwargs: See ``OwnData``.
+        kwargs: See ``OfficialData``.
 
     Raises:
         PflError: If there is no such set.
@@ -62,13 +61,13 @@ class MedMNIST(OwnData):
     def __init__(
         self, root: str = "data", name: str = "pathmnist", size: Literal[28, 64, 128, 224] = 28, **kwargs: Any
     ) -> None:
-        super().__init__(root=root, layout=None, target_type=None, tokenizer=None, max_length=1, **kwargs)
+        super().__init__(root=root, **kwargs)
         if name not in CLASSES:
             raise PflError(f"data.name must be one of {', '.join(CLASSES)}, got {name}")
         self.name: str = name
         self.size = size
 
-    def read(self) -> tuple[RawData, RawData]:
+    def read(self) -> list[RawData]:
         """Read the file.
 
         Raises:
@@ -82,12 +81,10 @@ class MedMNIST(OwnData):
         # NumPy leaves damaged files open that it has opened
         with reading(path, f"download {SOURCE}{file} again"), path.open("rb") as content:
             arrays = np.load(content, allow_pickle=False)
-            splits = {split: _split(arrays, split, self.size, *shape) for split in SPLITS}
-        images, labels = (np.concatenate(parts) for parts in zip(splits["train"], splits["val"], strict=True))
-        layout: Layout = "NHWC" if images.ndim == 4 else "NHW"
-        notes = {"splits": "train and val for training; test for testing"}
-        train = RawData(images, labels, None, names, layout, notes)
-        return train, RawData(*splits["test"], None, names, layout)
+            splits = [_split(arrays, split, self.size, *shape) for split in SPLITS]
+        layout: Layout = "NHWC" if splits[0][0].ndim == 4 else "NHW"
+        notes = {"splits": "train; val for validation; test for testing"}
+        return [RawData(images, labels, None, names, layout, notes) for images, labels in splits]
 
 
 def _split(arrays: Any, split: str, size: int, columns: int, values: int) -> tuple[Array, Array]:

@@ -1,11 +1,10 @@
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy.io import loadmat
 
+from pfl_lightning.data.datasets.official_data import OfficialData
 from pfl_lightning.data.labelled import whole_numbers
-from pfl_lightning.data.own.own_data import OwnData
 from pfl_lightning.data.own.raw_data import RawData
 from pfl_lightning.data.reading import find_folder, reading
 from pfl_lightning.tasks import check_values
@@ -13,7 +12,7 @@ from pfl_lightning.tasks import check_values
 SOURCE = "http://ufldl.stanford.edu/housenumbers/"
 
 
-class SVHN(OwnData):
+class SVHN(OfficialData):
     """SVHN: digits of house numbers, cropped from street views, in colour, of 32 x 32 pixels.
 
     The files are ``train_32x32.mat`` (73,257 samples for training) and ``test_32x32.mat`` (26,032 for testing). An
@@ -22,14 +21,7 @@ class SVHN(OwnData):
 
     Paper: Netzer et al., "Reading Digits in Natural Images with Unsupervised Feature Learning", NIPS Workshop on Deep
     Learning and Unsupervised Feature Learning 2011; used by NIID-Bench, arXiv:2102.02079.
-
-    Args:
-        root: The folder with the files, or with a folder ``SVHN``.
-        kwargs: See ``OwnData``.
     """
-
-    def __init__(self, root: str = "data", **kwargs: Any) -> None:
-        super().__init__(root=root, layout=None, target_type=None, tokenizer=None, max_length=1, **kwargs)
 
     def read(self) -> tuple[RawData, RawData]:
         """Read both files.

@@ -1,9 +1,8 @@
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from pfl_lightning.data.datasets.official_data import OfficialData
 from pfl_lightning.data.own.image_folders import read_pictures
-from pfl_lightning.data.own.own_data import OwnData
 from pfl_lightning.data.own.raw_data import RawData
 from pfl_lightning.data.reading import find_folder, reading
 
@@ -12,7 +11,7 @@ ARCHIVE = f"http://cs231n.stanford.edu/{FOLDER}.zip"
 REMEDY = f"unzip {FOLDER}.zip again"
 
 
-class TinyImageNet(OwnData):
+class TinyImageNet(OfficialData):
     """Tiny ImageNet: colour images of 64 x 64 pixels in 200 of ImageNet's classes.
 
     The files are those of ``tiny-imagenet-200.zip``. An input is ``[3, 64, 64]``; pictures that are stored in grey have
@@ -27,14 +26,7 @@ class TinyImageNet(OwnData):
 
     Differs: PFLlib splits the samples of ``train`` alone, a quarter of each client's for testing
     (``test_fraction: 0.25`` does so with all samples).
-
-    Args:
-        root: The folder that the archive was unpacked in, or ``tiny-imagenet-200`` itself.
-        kwargs: See ``OwnData``.
     """
-
-    def __init__(self, root: str = "data", **kwargs: Any) -> None:
-        super().__init__(root=root, layout=None, target_type=None, tokenizer=None, max_length=1, **kwargs)
 
     def read(self) -> tuple[RawData, RawData]:
         """Decode the pictures, or read the pixels if they were decoded before.
