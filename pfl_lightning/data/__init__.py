@@ -17,6 +17,7 @@ from pfl_lightning.data.datasets.shakespeare import Shakespeare
 from pfl_lightning.data.datasets.shapes import Shapes
 from pfl_lightning.data.datasets.svhn import SVHN
 from pfl_lightning.data.datasets.synthetic import Synthetic
+from pfl_lightning.data.datasets.tcga_brca import TCGABRCA
 from pfl_lightning.data.datasets.tiny_imagenet import TinyImageNet
 from pfl_lightning.data.datasets.ucihar import UCIHAR
 from pfl_lightning.data.labelled import LabelledData
@@ -59,6 +60,7 @@ __all__ = [
     "MNIST",
     "PAMAP2",
     "SVHN",
+    "TCGABRCA",
     "UCIHAR",
     "AGNews",
     "Arrays",

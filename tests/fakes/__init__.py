@@ -16,6 +16,7 @@ from fakes.medmnist import write_medmnist
 from fakes.pamap2 import write_pamap2
 from fakes.sent140 import write_sent140
 from fakes.svhn import write_svhn
+from fakes.tcga_brca import write_tcga_brca
 from fakes.tiny_imagenet import write_tiny_imagenet
 from fakes.torchvision_data import write_random, write_writers
 from fakes.ucihar import write_ucihar
@@ -37,6 +38,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "ucihar": write_ucihar,
     "pamap2": write_pamap2,
     "heart_disease": write_heart_disease,
+    "tcga_brca": write_tcga_brca,
     "libsvm": lambda root: write_a9a(root.with_name("data")),  # its settings name the files
     "fcube": lambda root: None,
     "agnews": write_agnews,
