@@ -2,7 +2,7 @@ from pfl_lightning.models.adapters import LoRA
 from pfl_lightning.models.factory import NetworkFactory
 from pfl_lightning.models.hugging_face import HuggingFaceModel
 from pfl_lightning.models.lenet import ConvNet, LeNet5
-from pfl_lightning.models.linear import MLP, LinearNetwork, LogisticRegression
+from pfl_lightning.models.linear import MLP, LinearNetwork, LogisticRegression, ProportionalHazards
 from pfl_lightning.models.network import ExtendedLinear, Head, InputKind, Network, Part, Parts
 from pfl_lightning.models.resnet import ResNet18, WideResNet
 from pfl_lightning.models.start import start_network
@@ -31,6 +31,7 @@ __all__ = [
     "NetworkFactory",
     "Part",
     "Parts",
+    "ProportionalHazards",
     "ResNet18",
     "TweetLSTM",
     "UNet",

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import prod
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt
 from pfl_lightning.errors import PflError
@@ -30,6 +31,40 @@ class LinearNetwork(Network):
                 "head": nn.Linear(rank, num_outputs(num_classes), bias=False),
             }
         )
+
+
+class ProportionalHazards(Network):
+    """A risk, linear in the input and the same in all bins of time, and a baseline for each bin: discrete-time Cox.
+
+    The output of bin b is risk + baseline of b, the logit of the hazard (see ``Survival``). The head is the baseline.
+
+    Paper: Andreux et al., "Federated Survival Analysis with Discrete-Time Cox Models", 2020, arXiv:2006.08997.
+
+    Args:
+        input_shape: Shape of one input; it is flattened.
+        num_classes: Number of bins.
+    """
+
+    def __init__(self, input_shape: tuple[int, ...], num_classes: int) -> None:
+        risk = nn.Linear(prod(input_shape), 1, bias=False)
+        nn.init.zeros_(risk.weight)
+        super().__init__({"flatten": nn.Flatten(), "risk": risk, "baseline": Baseline(num_classes)})
+
+
+class Baseline(nn.Module):
+    """Adds a number for each bin.
+
+    Args:
+        bins: Number of bins.
+    """
+
+    def __init__(self, bins: int) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(bins))
+
+    def forward(self, risks: Tensor) -> Tensor:
+        """Outputs ``[batch, bins]`` of risks ``[batch, 1]``."""
+        return risks + self.bias
 
 
 class LogisticRegression(Network):

@@ -16,6 +16,7 @@ from pfl_lightning.models import (
     LogisticRegression,
     LSTMClassifier,
     Network,
+    ProportionalHazards,
     ResNet18,
     TweetLSTM,
     WideResNet,
@@ -35,6 +36,7 @@ HARBOX = {"hidden": (512, 256, 128, 64), "dropouts": (0.05, 0.05, 0.05)}
         (MLP, (4,), 3, {"hidden": ()}, 15, None),
         (LogisticRegression, GREY, 10, {}, 784 * 10 + 10, None),  # FedMac's MLR
         (LogisticRegression, (60,), 2, {}, 61, None),  # two classes have one output
+        (ProportionalHazards, (39,), 10, {}, 39 + 10, None),
         (LinearNetwork, (1, 4, 5), 10, {"rank": 3}, 20 * 3 + 3 * 10, 3 * 10),
         # 32 -> 28 -> 14 -> 10 -> 5: 64*5*5 = 1600 features (SRPFL's network)
         (LeNet5, COLOUR, 10, {}, 75 * 64 + 64 + 64 * 25 * 64 + 64 + 1600 * 120 + 120 + 120 * 64 + 64 + 650, 650),

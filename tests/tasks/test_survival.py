@@ -10,6 +10,7 @@ from pfl_lightning.client.losses import UsualLoss
 from pfl_lightning.data import Arrays
 from pfl_lightning.errors import PflError
 from pfl_lightning.metrics import ConcordanceIndex
+from pfl_lightning.models import ProportionalHazards
 from pfl_lightning.tasks import Survival
 
 TASK = Survival(edges=[1.0, 2.0, 4.0])  # bins up to 1, 2, 4, and later
@@ -102,3 +103,12 @@ def test_other_targets_are_refused(targets, line):
 def test_edges_are_in_order():
     with pytest.raises(PflError, match=r"^model\.task\.edges must be times in order, each once, got \[2\.0, 1\.0\]$"):
         Survival(edges=[2.0, 1.0])
+
+
+def test_the_hazards_of_the_network_are_proportional():
+    network = ProportionalHazards((3,), 4)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.copy_(torch.arange(parameter.numel()).view_as(parameter))
+    inputs = torch.tensor([[1.0, 2.0, 3.0], [0.0, 1.0, 0.0]])
+    assert network(inputs).tolist() == [[8.0, 9.0, 10.0, 11.0], [1.0, 2.0, 3.0, 4.0]]
