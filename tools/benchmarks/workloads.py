@@ -165,7 +165,9 @@ POPULATIONS = {name: population_of(settings) for name, settings in SETTINGS["pop
 
 
 class RandomClients(FederatedDataModule):
-    """Random uint8 images or texts and targets that fit the task, as many as a cohort holds: populations of all sizes share one table of samples.
+    """Random uint8 images or texts with targets of the task, as many as a cohort holds.
+
+    Populations of all sizes share one table of samples.
 
     Args:
         workload: What is measured.
