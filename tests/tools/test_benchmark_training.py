@@ -58,13 +58,13 @@ def test_plain_loop_and_sequential_backend_do_the_same_when_there_is_no_order_of
 OTHER_TASKS = ["multilabel-mlp", "forecast-mlp", "segment-unet", "next-char-gru"]
 
 
-@pytest.mark.parametrize(("name", "fewest"), zip(OTHER_TASKS, (0, None, 1, 3), strict=True))
+@pytest.mark.parametrize(("name", "fewest"), [*zip(OTHER_TASKS, (0, None, 1, 3), strict=True)])
 def test_targets_are_those_of_the_task_and_some_are_unknown(name, fewest):
     workload = small(name)
     task = workload.task().sized(workload.classes)
     targets = RandomClients(workload).load()[0].targets
     task.check(targets)
-    amounts = task.amounts(targets)  # of 5 characters one has 3 with a target
+    amounts = task.amounts(targets)  # known labels, pictures with a pixel, or the characters that have a target
     assert (amounts if amounts is None else amounts.min()) == fewest
 
 

@@ -23,6 +23,7 @@ from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.transforms import ImageTransform, Tokens
 from pfl_lightning.models import InputKind, LeNet5, LoRA, Network, NetworkFactory
+from pfl_lightning.models.recurrent import Recurrent
 from pfl_lightning.system import Asynchronous, Participation
 from pfl_lightning.tasks import NO_TARGET, Classification, MultiLabel, NextToken, Regression, Segmentation, Task
 
@@ -38,7 +39,9 @@ class FusedGRU(nn.Module):
         super().__init__()
         start = network.state_dict()
         width = start["gru.weight_hh_l0"].shape[1]
-        self.every_step = network.gru.every_step
+        layer = network.get_submodule("gru")
+        assert isinstance(layer, Recurrent), "it is CharGRU's"
+        self.every_step = layer.every_step
         self.alphabet = start["gru.weight_ih_l0"].shape[1]
         self.gru = nn.GRU(self.alphabet, width, batch_first=True)
         self.fc = nn.Linear(width, len(start["fc.bias"]))
