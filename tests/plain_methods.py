@@ -17,6 +17,7 @@ from pfl_lightning.tree import Tree, movable, prefixed
 
 Samples = tuple[Tensor, Tensor]  # inputs and targets
 LossOf = Callable[[Tensor, Tensor], Tensor]  # of the inputs and targets of a mini-batch
+Criterion = Callable[[Tensor, Tensor], Tensor]  # of its outputs and targets
 
 
 def samples_of(examples: Examples, row: int = 0) -> Samples:
@@ -43,16 +44,24 @@ class PlainLoop:
         network: The server's model.
         data: Inputs, transformed already, and targets of each client.
         options: The method's.
+        criterion: The loss of a mini-batch.
 
     Attributes:
         states: The tensors that each client keeps.
         shared: Names of the tensors of which the server takes the mean.
     """
 
-    def __init__(self, network: nn.Module, data: Mapping[int, Samples], options: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        network: nn.Module,
+        data: Mapping[int, Samples],
+        options: Mapping[str, Any],
+        criterion: Criterion = F.cross_entropy,
+    ) -> None:
         self.network = network
         self.data = data
         self.options = options
+        self.criterion = criterion
         start = movable(network)
         self.head = list(start)[-2:] if "head_epochs" in options else []  # weight and bias of the last layer
         self.body = [name for name in start if name not in self.head]
@@ -89,7 +98,7 @@ class PlainLoop:
         """The tensors of one client after its local training."""
         model = self.received(client)
         if self.head:
-            self.train(model, client, cross_entropy(model), "head", self.options["head_epochs"])
+            self.train(model, client, self.usual_loss(model), "head", self.options["head_epochs"])
         self.train(model, client, self.loss_of(model, client), "body" if self.head else "all")
         return {**self.states[client], **model.state_dict(), **self.next_state(model, client)}
 
@@ -101,7 +110,11 @@ class PlainLoop:
 
     def loss_of(self, model: nn.Module, client: int) -> LossOf:
         """The loss of a model in local training."""
-        return cross_entropy(model)
+        return self.usual_loss(model)
+
+    def usual_loss(self, model: nn.Module) -> LossOf:
+        """The loss of a model, with nothing added."""
+        return lambda inputs, targets: self.criterion(model(inputs), targets)
 
     def before_step(self, model: nn.Module, client: int) -> None:
         """Change the gradients."""
@@ -140,11 +153,6 @@ class PlainLoop:
         return SGD(moving, lr=self.options["lr"], momentum=self.options.get("momentum", 0.0))
 
 
-def cross_entropy(model: nn.Module) -> LossOf:
-    """The usual loss of a model."""
-    return lambda inputs, targets: F.cross_entropy(model(inputs), targets)
-
-
 def pairs(model: nn.Module, center: nn.Module) -> Iterator[tuple[Tensor, Tensor]]:
     """Parameters of a model that can move, and those of another one, which cannot."""
     for parameter, anchor in zip(model.parameters(), center.parameters(), strict=True):
@@ -156,15 +164,15 @@ class PlainFedProx(PlainLoop):
     """A loss with a pull to the received model."""
 
     def loss_of(self, model: nn.Module, client: int) -> LossOf:
-        """Cross-entropy and the pull to the received model."""
+        """The usual loss and the pull to the received model."""
         return self.tied(model, self.network)
 
     def tied(self, model: nn.Module, center: nn.Module) -> LossOf:
-        """Cross-entropy and the pull to another model."""
+        """The usual loss and the pull to another model."""
 
         def loss(inputs: Tensor, targets: Tensor) -> Tensor:
             distance = sum((parameter - anchor).square().sum() for parameter, anchor in pairs(model, center))
-            return F.cross_entropy(model(inputs), targets).add(distance, alpha=self.options["proximity"] / 2)
+            return self.criterion(model(inputs), targets).add(distance, alpha=self.options["proximity"] / 2)
 
         return loss
 
@@ -177,8 +185,8 @@ class PlainDitto(PlainFedProx):
         return prefixed("personal", start)
 
     def loss_of(self, model: nn.Module, client: int) -> LossOf:
-        """Cross-entropy."""
-        return cross_entropy(model)
+        """The usual loss."""
+        return self.usual_loss(model)
 
     def next_state(self, model: nn.Module, client: int) -> Tree:
         """The client's model, trained."""
@@ -192,7 +200,7 @@ class PlainPFedMe(PlainFedProx):
     """The pull is to a copy of the received model, which follows after each step and is the upload."""
 
     def loss_of(self, model: nn.Module, client: int) -> LossOf:
-        """Cross-entropy and what ties the model to the copy."""
+        """The usual loss and what ties the model to the copy."""
         self.copy = copy.deepcopy(self.network)
         return self.tied(model, self.copy)
 
@@ -211,11 +219,11 @@ class PlainFedMac(PlainPFedMe):
     """A reward for the correlation with the copy in place of the pull."""
 
     def tied(self, model: nn.Module, center: nn.Module) -> LossOf:
-        """Cross-entropy and the reward."""
+        """The usual loss and the reward."""
 
         def loss(inputs: Tensor, targets: Tensor) -> Tensor:
             agreement = sum((parameter * anchor).sum() for parameter, anchor in pairs(model, center))
-            return F.cross_entropy(model(inputs), targets).sub(agreement, alpha=self.options["correlation"])
+            return self.criterion(model(inputs), targets).sub(agreement, alpha=self.options["correlation"])
 
         return loss
 
@@ -235,7 +243,7 @@ class PlainHeurFedAMP(PlainFedProx):
         return network
 
     def loss_of(self, model: nn.Module, client: int) -> LossOf:
-        """Cross-entropy and the pull to the mix."""
+        """The usual loss and the pull to the mix."""
         return self.tied(model, self.received(client))
 
     def round(self, clients: Sequence[int]) -> None:
@@ -302,7 +310,7 @@ class PlainDeltaFL(PlainLoop):
     def loss(self, client: int) -> float:
         """Mean loss of the server's model at one client."""
         self.network.eval()
-        loss = cross_entropy(self.network)(*self.data[client])
+        loss = self.usual_loss(self.network)(*self.data[client])
         self.network.train()
         return float(loss)
 
@@ -363,7 +371,7 @@ class PlainMoon(PlainLoop):
         return prefixed("previous", dict(list(start.items())[:-2]))  # without weight and bias of the last layer
 
     def loss_of(self, model: nn.Module, client: int) -> LossOf:
-        """Cross-entropy and the contrastive term."""
+        """The usual loss and the contrastive term."""
         mu = self.options.get("mu", 1.0)
         temperature = self.options.get("temperature", 0.5)
         previous = copy.deepcopy(self.network)
@@ -375,7 +383,7 @@ class PlainMoon(PlainLoop):
                 anchors = [features(network, inputs) for network in (self.network, previous)]
             near, far = ((torch.cosine_similarity(hidden, anchor, dim=1) / temperature).exp() for anchor in anchors)
             contrast = (near / (near + far)).log().mean()
-            return F.cross_entropy(last_layer(model)(hidden), targets).sub(contrast, alpha=mu)
+            return self.criterion(last_layer(model)(hidden), targets).sub(contrast, alpha=mu)
 
         return loss
 
@@ -404,14 +412,14 @@ class PlainFedProto(PlainLoop):
         self.counts[places] = self.seen[places]
 
     def loss_of(self, model: nn.Module, client: int) -> LossOf:
-        """Cross-entropy and the distance to the prototypes of classes that were seen."""
+        """The usual loss and the distance to the prototypes of classes that were seen."""
         strength = self.options.get("strength", 1.0)
 
         def loss(inputs: Tensor, targets: Tensor) -> Tensor:
             hidden = features(model, inputs)
             distances = (hidden - self.prototypes[targets]).square().mean(1) * (self.counts[targets] > 0)
             distance = distances.mean()
-            return F.cross_entropy(last_layer(model)(hidden), targets).add(distance, alpha=strength)
+            return self.criterion(last_layer(model)(hidden), targets).add(distance, alpha=strength)
 
         return loss
 
@@ -471,4 +479,38 @@ LOOPS: dict[str, type[PlainLoop]] = {
     "MOON": PlainMoon,
     "FedProto": PlainFedProto,
     "APFL": PlainAPFL,
+}
+
+
+def of_known_labels(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Logistic loss: the mean over the samples with a known label of their means over known labels, -1 is unknown."""
+    known = targets >= 0
+    of_each = known.sum(1, keepdim=True)
+    weights = known / of_each.clamp(min=1) / (of_each > 0).sum().clamp(min=1)
+    return F.binary_cross_entropy_with_logits(outputs, targets.to(outputs.dtype), weights, reduction="sum")
+
+
+def half_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Half the mean squared error."""
+    return F.mse_loss(outputs, targets) / 2
+
+
+def of_pixels(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy of all pixels."""
+    return F.cross_entropy(outputs, targets.long())
+
+
+def of_characters(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy of all characters that have a target; -100 is none."""
+    total = F.cross_entropy(outputs.flatten(0, 1), targets.flatten().long(), ignore_index=-100, reduction="sum")
+    return total / (targets != -100).sum()
+
+
+# by the name of the task
+CRITERIA: dict[str, Criterion] = {
+    "Classification": F.cross_entropy,
+    "MultiLabel": of_known_labels,
+    "Regression": half_squared_error,
+    "Segmentation": of_pixels,
+    "NextToken": of_characters,
 }

@@ -4,7 +4,7 @@ import pytest
 import torch
 from fakes.loops import plain_rounds
 from fakes.methods import built, distance, row, tensors
-from plain_methods import PlainAPFL, cross_entropy
+from plain_methods import PlainAPFL
 
 from pfl_lightning.methods import APFL, FedAvg
 
@@ -15,7 +15,7 @@ class Decayed(PlainAPFL):
     def loss_of(self, model, client):
         def loss(*batch):
             decay = sum(tensor.square().sum() for tensor in model.parameters() if tensor.ndim > 1)
-            return cross_entropy(model)(*batch) + 0.05 * decay
+            return self.usual_loss(model)(*batch) + 0.05 * decay
 
         return loss
 

@@ -37,7 +37,7 @@ def small(name):
         workload = workload.with_options(copy_lr=workload.options["copy_lr"] * 0.5 / 0.075)
     samples = (3, 6, 4) if workload.method == "DeltaFL" or name == "ragged-mlp" else 6
     stages = (1, 2, 3) if len(workload.stages) > 1 else (None,)
-    classes = shape[1] if len(shape) == 2 else 10
+    classes = shape[1] if len(shape) == 2 else {"multilabel-mlp": 2}.get(name, 10)  # some samples have no known label
     return replace(workload, input_shape=shape, cohort=cohort, samples=samples, stages=stages, classes=classes)
 
 
@@ -53,6 +53,29 @@ def test_plain_loop_and_sequential_backend_do_the_same_when_there_is_no_order_of
     for ours_now, plain_now, before in zip(ours["sequential"].state(), plain.state(), start, strict=True):
         torch.testing.assert_close(ours_now, plain_now, rtol=0, atol=1e-9)
         assert not len(before) or (plain_now - before).norm() > 1e-2
+
+
+OTHER_TASKS = ["multilabel-mlp", "forecast-mlp", "segment-unet", "next-char-gru"]
+
+
+@pytest.mark.parametrize(("name", "fewest"), [*zip(OTHER_TASKS, (0, None, 1, 3), strict=True)])
+def test_targets_are_those_of_the_task_and_some_are_unknown(name, fewest):
+    workload = small(name)
+    task = workload.task().sized(workload.classes)
+    targets = RandomClients(workload).load()[0].targets
+    task.check(targets)
+    amounts = task.amounts(targets)  # known labels, pictures with a pixel, or the characters that have a target
+    assert (amounts if amounts is None else amounts.min()) == fewest
+
+
+@pytest.mark.parametrize("name", OTHER_TASKS)
+def test_a_loss_of_another_size_is_other_work(name, monkeypatch):
+    workload = small(name)
+    training.check_same_work(workload, ["auto", "batched"])
+    criterion = training.CRITERIA[workload.task.__name__]
+    monkeypatch.setitem(training.CRITERIA, workload.task.__name__, lambda *batch: 2 * criterion(*batch))
+    with pytest.raises(RuntimeError, match="moves shared and kept"):
+        training.check_same_work(workload, ["auto"])
 
 
 def test_a_turn_of_stage_doubling_has_a_round_for_every_cohort(tiny):

@@ -6,7 +6,7 @@ from functools import partial
 from typing import get_args
 
 import torch
-from plain_methods import LOOPS, Samples, flat, samples_of
+from plain_methods import CRITERIA, LOOPS, Samples, flat, samples_of
 from torch import Tensor
 
 from benchmarks.device import CPU
@@ -15,7 +15,6 @@ from benchmarks.workloads import RandomClients, Workload
 from pfl_lightning import methods
 from pfl_lightning.client import BackendName, LocalTraining
 from pfl_lightning.methods import Method
-from pfl_lightning.tasks import Classification
 
 State = tuple[Tensor, Tensor]  # all numbers that are shared, and all that clients keep
 
@@ -37,7 +36,8 @@ class Plain:
             self.stages.append(examples.host_ids.tolist())
             samples |= {client: samples_of(examples, row) for row, client in enumerate(self.stages[-1])}
         network = workload.module(method_of(workload, "sequential").network).to(data.device)
-        self.loop = LOOPS[workload.method](network, samples, workload.options)
+        criterion = CRITERIA[workload.task.__name__]
+        self.loop = LOOPS[workload.method](network, samples, workload.options, criterion)
 
     @property
     def samples(self) -> int:
@@ -101,7 +101,7 @@ def method_of(workload: Workload, backend: BackendName) -> Method:
     local = LocalTraining(**{name: value for name, value in workload.options.items() if name in names})
     options = {name: value for name, value in workload.options.items() if name not in names}
     method: Method = make(network=workload.network, backend=backend, local=local, **options)
-    task = Classification().sized(workload.classes)
+    task = workload.task().sized(workload.classes)
     method.build(workload.input_shape, task, len(workload.counts()), input_kind=workload.input_kind)
     return method
 

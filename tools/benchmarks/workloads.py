@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.device import CPU
-from pfl_lightning import models
+from pfl_lightning import models, tasks
 from pfl_lightning.client import Samples
 from pfl_lightning.client.examples import Transform
 from pfl_lightning.data import FederatedDataModule, Round
@@ -23,7 +23,9 @@ from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.transforms import ImageTransform, Tokens
 from pfl_lightning.models import InputKind, LeNet5, LoRA, Network, NetworkFactory
+from pfl_lightning.models.recurrent import Recurrent
 from pfl_lightning.system import Asynchronous, Participation
+from pfl_lightning.tasks import NO_TARGET, Classification, MultiLabel, NextToken, Regression, Segmentation, Task
 
 
 class FusedGRU(nn.Module):
@@ -37,15 +39,23 @@ class FusedGRU(nn.Module):
         super().__init__()
         start = network.state_dict()
         width = start["gru.weight_hh_l0"].shape[1]
+        layer = network.get_submodule("gru")
+        assert isinstance(layer, Recurrent), "it is CharGRU's"
+        self.every_step = layer.every_step
         self.alphabet = start["gru.weight_ih_l0"].shape[1]
         self.gru = nn.GRU(self.alphabet, width, batch_first=True)
         self.fc = nn.Linear(width, len(start["fc.bias"]))
         self.load_state_dict(start)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Scores of the next character, ``[batch, alphabet]``, given ``[batch, length]``."""
+        """Scores of the next character, ``[batch, alphabet]``, or ``[batch, length, alphabet]`` for one at each step.
+
+        Args:
+            tokens: ``[batch, length]``.
+        """
         rows = F.one_hot(tokens, self.alphabet).to(self.fc.weight.dtype)
-        scores: Tensor = self.fc(self.gru(rows)[0][:, -1])
+        states = self.gru(rows)[0]
+        scores: Tensor = self.fc(states if self.every_step else states[:, -1])
         return scores
 
 
@@ -85,7 +95,8 @@ class Workload:
         in_flight: Clients that train at the same time without rounds, where the cohort are those of an update; 0 for
             rounds.
         stages: The rounds of a turn: how many of the fastest of the cohort take part in each, all of them when None.
-        classes: Number of classes.
+        classes: Number of classes, labels or numbers that are predicted.
+        task: What the targets are.
         module: Makes the plain loop's module from our network with the first weights.
     """
 
@@ -99,6 +110,7 @@ class Workload:
     in_flight: int = 0
     stages: tuple[int | None, ...] = (None,)
     classes: int = 10
+    task: type[Task] = Classification
     module: Callable[[Network], nn.Module] = deepcopy
 
     def with_options(self, **options: object) -> "Workload":
@@ -130,6 +142,8 @@ def workload_of(settings: Mapping[str, Any]) -> Workload:
     attributes["network"] = partial(network, **network_options) if network_options else network
     if attributes["samples"] == "ragged":
         attributes["samples"] = ragged_counts(attributes["cohort"])
+    if "task" in attributes:
+        attributes["task"] = getattr(tasks, attributes["task"])
     if "module" in attributes:
         attributes["module"] = globals()[attributes["module"]]
     return Workload(**attributes, options=options)
@@ -154,7 +168,9 @@ POPULATIONS = {name: population_of(settings) for name, settings in SETTINGS["pop
 
 
 class RandomClients(FederatedDataModule):
-    """Random uint8 images or texts, as many as a cohort holds: populations of all sizes share one table of samples.
+    """Random uint8 images or texts with targets of the task, as many as a cohort holds.
+
+    Populations of all sizes share one table of samples.
 
     Args:
         workload: What is measured.
@@ -192,7 +208,7 @@ class RandomClients(FederatedDataModule):
             high = shape[1]
             shape = shape[:1]
         inputs = torch.randint(high, (count, *shape), dtype=torch.uint8, generator=source)
-        targets = torch.randint(self.num_classes, (count,), generator=source)
+        targets = random_targets(self.workload, count, source)
         return LabelledData(inputs, targets), LabelledData(inputs[:0], targets[:0])
 
     def transform(self) -> Transform:
@@ -201,3 +217,18 @@ class RandomClients(FederatedDataModule):
             return Tokens()
         channels = self.workload.input_shape[0]
         return ImageTransform([0.5] * channels, [0.5] * channels)
+
+
+def random_targets(workload: Workload, count: int, source: torch.Generator) -> Tensor:
+    """Targets of so many samples, ``[count, ...]``."""
+    classes = workload.classes
+    if workload.task is MultiLabel:
+        return torch.randint(-1, 2, (count, classes), dtype=torch.int8, generator=source)  # a third is unknown
+    if workload.task is Regression:
+        return torch.randn(count, classes, generator=source)
+    if workload.task is Segmentation:
+        return torch.randint(classes, (count, *workload.input_shape[1:]), dtype=torch.uint8, generator=source)
+    if workload.task is NextToken:
+        targets = torch.randint(classes, (count, workload.input_shape[0]), dtype=torch.int16, generator=source)
+        return targets.masked_fill(torch.rand(targets.shape, generator=source) < 0.1, NO_TARGET)
+    return torch.randint(classes, (count,), generator=source)
