@@ -54,6 +54,7 @@ pytestmark = [
     pytest.mark.usefixtures("in_an_empty_folder"),
     pytest.mark.filterwarnings("ignore:.*is not the official data set"),
     pytest.mark.filterwarnings("ignore:.*clients ha(ve|d) no test sample"),
+    pytest.mark.filterwarnings("ignore:.*clients of the data take no part"),
 ]
 
 
@@ -101,6 +102,7 @@ def test_every_file_is_run_or_built_by_a_test():
 def test_every_file_runs(files, data, options, capsys):
     words = [*(f"--config={name}" for name in files), "--trainer.max_steps=1", "--trainer.enable_progress_bar=false"]
     if data:
+        Path("files").mkdir()
         fakes.WRITERS[data](Path("files"))
         words.append("--data.root=files")
     paper = files[0].split("/")[-2]
