@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from math import prod
+from math import log, prod
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +37,7 @@ class ProportionalHazards(Network):
     """A risk, linear in the input and the same in all bins of time, and a baseline for each bin: discrete-time Cox.
 
     The output of bin b is risk + baseline of b, the logit of the hazard (see ``Survival``). The head is the baseline.
+    Risks begin at 0, and all hazards at 1 / bins.
 
     Paper: Andreux et al., "Federated Survival Analysis with Discrete-Time Cox Models", 2020, arXiv:2006.08997.
 
@@ -60,7 +61,7 @@ class Baseline(nn.Module):
 
     def __init__(self, bins: int) -> None:
         super().__init__()
-        self.bias = nn.Parameter(torch.zeros(bins))
+        self.bias = nn.Parameter(torch.full((bins,), -log(max(bins - 1, 1))))
 
     def forward(self, risks: Tensor) -> Tensor:
         """Outputs ``[batch, bins]`` of risks ``[batch, 1]``."""
