@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.model_selection import train_test_split
 
 from pfl_lightning.data.datasets.official_data import OfficialData
 from pfl_lightning.data.labelled import LabelledData, warn_unless_official
@@ -118,6 +117,8 @@ def _read(path: Path) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 
 def _split(targets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """FLamby's training and test patients of a site, in the order of the file."""
+    from sklearn.model_selection import train_test_split  # which takes a second
+
     counts = np.bincount(targets, minlength=2)
     stratify = targets if counts.min() >= FEWEST else None
     train, test = train_test_split(

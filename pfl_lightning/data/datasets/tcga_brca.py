@@ -1,5 +1,3 @@
-import pandas as pd
-
 from pfl_lightning.data.datasets.official_data import OfficialData
 from pfl_lightning.data.own.raw_data import RawData
 from pfl_lightning.data.reading import find_folder, reading
@@ -31,6 +29,8 @@ class TCGABRCA(OfficialData):
         Raises:
             PflError: If one is missing or cannot be read, or a patient of a split is in none of the lines.
         """
+        import pandas as pd  # which takes half a second
+
         self.target_type = "survival"
         folder = find_folder(self.root, "fed_tcga_brca", PATIENTS, REMEDY)
         with reading(folder / SPLITS, REMEDY):

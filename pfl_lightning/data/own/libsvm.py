@@ -3,7 +3,6 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_matrix
-from sklearn.datasets import load_svmlight_file
 
 from pfl_lightning.data.own.own_data import OwnData
 from pfl_lightning.data.own.raw_data import Array, RawData
@@ -67,6 +66,8 @@ class LibSVM(OwnData):
 
 def _read(path: Path, key: str) -> tuple[csr_matrix, Array]:
     """Features ``[samples, indices]``, with those of index 0 first, and labels ``[samples]``."""
+    from sklearn.datasets import load_svmlight_file  # which takes a second
+
     with reading(path, REMEDY, key):
         features, labels = load_svmlight_file(str(path), dtype=np.float32, zero_based=True)
         if not len(labels):
