@@ -16,6 +16,7 @@ from pfl_lightning.tasks import (
     NextToken,
     Regression,
     Segmentation,
+    Survival,
 )
 
 PIXELS = partial(UNet, channels=[2, 3])
@@ -135,7 +136,15 @@ def token_data(base):
     return Data
 
 
+def lives_of(inputs):
+    """Events and times: every third sample is censored."""
+    times = inputs[:, :1].exp() + inputs[:, 1:2].abs()
+    events = (torch.arange(len(inputs))[:, None] % 3 > 0).to(times.dtype)
+    return torch.cat([events, times], 1)
+
+
 TASKS = {
+    "lives": partial(data_of, of=Survival(edges=[0.5, 1.0, 2.0]), targets_of=lives_of),
     "labels": partial(data_of, of=MultiLabel().sized(4), targets_of=labels_of),
     "masks": mask_data,
     "numbers": partial(data_of, of=Regression().sized(3), targets_of=numbers_of),

@@ -565,18 +565,12 @@ def test_every_task_trains_alike_on_both_backends(name, task_data, ragged_data, 
     assert all(map(math.isfinite, metrics.values()))
 
 
-@every_task
-@pytest.mark.parametrize("name", OF_EVERY_TASK)
-def test_every_task_resumes_bit_for_bit(name, task_data, ragged_data, resumed):
-    data = task_data(ragged_data)
-    straight, again, _ = resumed(partial(METHODS[name], network=network_of(data), batch_size=4), data)
-    assert distance(straight, again) == 0
-
-
 @pytest.mark.slow
 @every_task
 @every_method
-def test_every_method_trains_on_a_task_or_says_in_a_line_what_it_needs(make, task_data, ragged_data, fit):
+def test_every_method_resumes_bit_for_bit_on_a_task_or_says_in_a_line_what_it_needs(
+    make, task_data, ragged_data, fit, tmp_path
+):
     data = task_data(ragged_data)
     method = make(network=network_of(data), batch_size=4)
     kind = type(method).__name__
@@ -587,6 +581,12 @@ def test_every_method_trains_on_a_task_or_says_in_a_line_what_it_needs(make, tas
         with pytest.raises(PflError, match=f"^{lines[kind]}$"):
             fit(method, data(), 1, bare=True)
         return
-    metrics = fit(method, data(), 1).callback_metrics
+    metrics = fit(method, data(), 2, "straight").callback_metrics
     assert math.isfinite(metrics[f"test/{data.task.score.name}"])
     assert all(tensor.isfinite().all() for tensor in tensors(method).values())
+    fit(make(network=network_of(data), batch_size=4), data(), 1, "resumed")
+    again = make(network=network_of(data), batch_size=4)
+    last = tmp_path / "resumed/checkpoints/last.ckpt"
+    resumed = fit(again, data(), 2, "resumed", last).callback_metrics
+    assert distance(method, again) == 0
+    assert resumed["train/loss"] == metrics["train/loss"]

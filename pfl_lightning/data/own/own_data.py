@@ -204,7 +204,8 @@ class OwnData(FederatedDataModule):
             self.partition = NaturalUsers()
         if self._takes_all_clients and isinstance(self.partition, NaturalUsers):
             labels = train.join(test).labels(self.task)
-            official = None if test is None else len(train.targets)
+            # clients that are named for testing need no samples for training
+            official = None if test is None or "test_clients" in self.named_clients else len(train.targets)
             parts = self.held_out.split(len(labels.classes), official, self.own_validation)
             splits = [labels.take(part) for part in parts]
             users = self.partition.eligible(splits)

@@ -880,3 +880,17 @@ def test_a_second_file_is_for_testing_and_has_the_same_columns(tmp_path):
     assert data.tables["test"].counts.sum() == 20
     with pytest.raises(PflError, match=r"^data\.file: '.*other\.csv' has no column 'age'"):
         Table(files["train"], "ill", client="ward", test_file=files["other"]).load()
+
+
+def test_a_client_that_is_named_for_testing_needs_no_training_samples():
+    trains = WARDS != "ward 2"
+    data = Arrays(
+        IMAGES[trains],
+        LABELS[trains],
+        WARDS[trains],
+        test=(IMAGES, LABELS, WARDS),
+        test_clients=["ward 2"],
+        val_fraction=0.0,
+    )
+    assert ready(data).client_names[-1] == "ward 2"
+    assert (data.num_clients, data.training_clients) == (4, 3)
