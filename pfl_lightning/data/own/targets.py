@@ -22,6 +22,7 @@ from pfl_lightning.tasks import (
 
 TargetType = Literal["classes", "labels", "numbers", "survival"]
 LABELS = (-1, 0, 1)
+MANY_CLASSES = 20  # whole numbers that can be a count, if some are there once
 BINS = 10  # of survival times
 FEW_CLASSES = 100  # whole numbers as floats that look like classes, if each has several samples
 
@@ -63,7 +64,7 @@ def encode_targets(splits: Sequence[RawData], target_type: TargetType | None, st
     targets, sizes = joined(_with_one_order(splits), "targets", axes=2)
     columns = targets.shape[1] if targets.ndim == 2 else 1
     if target_type is None:
-        target_type = _type_of(targets)
+        target_type = _type_of(targets, bool(splits[0].class_names))
     names = tuple(splits[0].class_names)
     if target_type == "numbers":
         return _numbers(targets, sizes, columns, standardize)
@@ -78,8 +79,12 @@ def encode_targets(splits: Sequence[RawData], target_type: TargetType | None, st
     return _classes(targets, sizes, names)
 
 
-def _type_of(targets: Array) -> TargetType:
+def _type_of(targets: Array, have_names: bool) -> TargetType:
     """What targets are that can be only one thing.
+
+    Args:
+        targets: ``[samples]`` or ``[samples, columns]``.
+        have_names: Whether the classes or labels have names.
 
     Raises:
         ValueError: If they can be several; it names the option that decides.
@@ -95,9 +100,12 @@ def _type_of(targets: Array) -> TargetType:
         if is_float and are_labels:
             raise ValueError(f"targets of 0, 1 and -1 can be labels or numbers; {_decided('labels', 'numbers')}")
         return "numbers" if is_float else "labels"
+    values, counts = np.unique(targets, return_counts=True)
+    single = int((counts == 1).sum())
     if not is_float:
+        if targets.dtype.kind != "U" and not have_names and len(values) > MANY_CLASSES and single > len(values) / 10:
+            raise ValueError(f"targets are {len(values)} whole numbers, of which {single} are there once; {_decided()}")
         return "classes"
-    values = np.unique(targets)
     if len(values) <= min(FEW_CLASSES, len(targets) / 5) and (values % 1 == 0).all():
         first = ", ".join(f"{value:.1f}" for value in values[:3])
         raise ValueError(f"targets are floats that look like {len(values)} classes ({first}, ...); {_decided()}")

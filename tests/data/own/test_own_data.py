@@ -694,7 +694,10 @@ WRONG = {
         "targets [60, 3] can be classes or labels, one for each sample; data.target_type",
     ),
     "minus": ({"targets": LABELS - 1}, "targets must be classes from 0, got -1; drop samples whose class is unknown"),
-    "ids": ({"targets": np.arange(N)}, "targets have 60 values in 60 samples; data.target_type must be"),
+    "ids": (
+        {"targets": np.arange(N)},
+        "targets are 60 whole numbers, of which 60 are there once; data.target_type must be",
+    ),
     "float classes": ({"targets": LABELS * 1.0}, "floats that look like 3 classes (0.0, 1.0, 2.0, ...); data.target"),
     "text as numbers": ({"targets": WARDS, "target_type": "numbers"}, "must be numbers with data.target_type: numbers"),
     "masked": ({"inputs": np.ma.masked_less(FEATURES, 0.1)}, "inputs must not be masked, got"),

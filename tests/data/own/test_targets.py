@@ -60,6 +60,17 @@ def test_numbers_are_standardised_by_those_of_training_and_one_value_is_warned_o
     assert found.splits[1].tolist() == [[9.5, 0.5]]
 
 
+def test_whole_numbers_some_of_which_are_there_once_can_be_a_count():
+    visits = np.concatenate([np.arange(20).repeat(9), np.arange(20, 30)])
+    with pytest.raises(
+        ValueError, match=r"^targets are 30 whole numbers, of which 10 are there once; data.target_type"
+    ):
+        encode(visits)
+    assert type(encode(visits, "classes").task) is Classification
+    assert type(encode(visits, class_names=[*map(str, range(30))]).task) is Classification
+    assert type(encode(visits.astype(str)).task) is Classification
+
+
 def test_a_class_beyond_the_names_is_refused():
     with pytest.raises(ValueError, match=r"^labels must be whole numbers from 0 to 1, got 2 in sample 2$"):
         encode(LABELS, class_names=["a", "b"])
