@@ -17,7 +17,7 @@ from pfl_lightning.callbacks.evaluation import callbacks_of
 from pfl_lightning.callbacks.monitors import early_stop
 from pfl_lightning.callbacks.run_folder import folder_of
 from pfl_lightning.data import FederatedDataModule, federated
-from pfl_lightning.data.clients import ClientTable
+from pfl_lightning.data.holdout import Split
 from pfl_lightning.errors import printable
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.metrics import ClientScore, client_percentiles, density
@@ -95,7 +95,7 @@ class RunSummary(pl.Callback):
         for board in tensorboards(trainer):
             yield "Watch it", shlex.join(["tensorboard", "--logdir", str(board.save_dir)])
 
-    def _print(self, trainer: pl.Trainer, split: str, facts: Iterable[tuple[str, str]]) -> None:
+    def _print(self, trainer: pl.Trainer, split: Split, facts: Iterable[tuple[str, str]]) -> None:
         """Print one table for the score and one for each other metric, and then a line for each fact."""
         console = Console(markup=False, emoji=False)
         method = method_of(trainer.lightning_module)
@@ -106,7 +106,7 @@ class RunSummary(pl.Callback):
         for title, fact in facts:
             console.print(f"{title + ':':<15} {printable(fact)}", soft_wrap=True)
 
-    def _table(self, trainer: pl.Trainer, method: Method, split: str, score_kind: ScoreKind) -> Table:
+    def _table(self, trainer: pl.Trainer, method: Method, split: Split, score_kind: ScoreKind) -> Table:
         evaluated = "New clients" if federated(trainer).new_clients else "Clients"
         title = f"{evaluated}' {split} {score_kind.label} after round {method.accounting.clock.rounds}"
         table = Table("model", *COLUMNS, title=title, title_justify="left")
@@ -121,21 +121,23 @@ class RunSummary(pl.Callback):
             shown = ("" if value is None else score_kind.show(float(value)) for value in values)
             table.add_row(model, *shown, *([str(left_out[model])] if counts_left_out else []))
         if score_kind == method.task.score:
-            data = federated(trainer)
-            tables = {str(part): clients for part, clients in data.tables.items()}
-            for name, summary in _guesses(data, method.task, tables[split]).items():
+            for name, summary in _guesses(federated(trainer), method.task, split).items():
                 shown = (score_kind.show(float(summary[column])) for column in (*COLUMNS, *pooled))
                 table.add_row(name, *shown, *[str(int(summary.get("left_out", 0)))] * counts_left_out)
         return table
 
 
-def _guesses(data: FederatedDataModule, task: Task, table: ClientTable) -> dict[str, dict[str, Tensor]]:
+def _guesses(data: FederatedDataModule, task: Task, split: Split) -> dict[str, dict[str, Tensor]]:
     """The scores of predictions without training over the clients."""
+    guesses = data.guesses()
+    if not guesses:
+        return {}
+    table = data.tables[split]
     places = table.flat[:-1]
     holders = torch.arange(len(table)).repeat_interleave(table.counts)
     targets = table.samples.targets[places].cpu()
     summaries = {}
-    for name, outputs in data.guesses().items():
+    for name, outputs in guesses.items():
         metric = ClientScore(len(table), task)
         rows = task.statistics(outputs[places], targets) | {LOSS.name: task.losses(outputs[places], targets)}
         metric.update(holders, torch.ones_like(holders), rows)

@@ -77,13 +77,12 @@ class MultiLabel(Task):
 
     def usual_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The mean logistic loss of the known labels, ``[...]``, of outputs and targets ``[..., labels]``."""
-        is_positive = (targets == 1).to(outputs.dtype)
-        losses = F.binary_cross_entropy_with_logits(outputs, is_positive, reduction="none")
-        return (losses * self._shares(targets, outputs)).sum(-1)
+        return _weighted(outputs, targets, self._shares(targets, outputs))
 
     def usual_gradients(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The losses, and (sigmoid - target) over the number of known labels, 0 for unknown ones."""
-        return self.usual_losses(outputs, targets), (outputs.sigmoid() - targets) * self._shares(targets, outputs)
+        shares = self._shares(targets, outputs)
+        return _weighted(outputs, targets, shares), (outputs.sigmoid() - targets) * shares
 
     def amounts(self, targets: Tensor) -> Tensor:
         """1, or 0 of a sample without a known label."""
@@ -125,6 +124,13 @@ class MultiLabel(Task):
         if self.pos_weight is None:
             return shares
         return torch.where(targets == 1, shares * outputs.new_tensor(self.pos_weight), shares)
+
+
+def _weighted(outputs: Tensor, targets: Tensor, shares: Tensor) -> Tensor:
+    """The sum of the labels' logistic losses with these weights, ``[...]``."""
+    is_positive = (targets == 1).to(outputs.dtype)
+    losses = F.binary_cross_entropy_with_logits(outputs, is_positive, reduction="none")
+    return (losses * shares).sum(-1)
 
 
 def f1(hits: Tensor, wrong: Tensor) -> Tensor:

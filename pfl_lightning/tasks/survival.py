@@ -41,6 +41,7 @@ class Survival(Task):
             raise PflError(f"model.task.edges must be times in order, each once, got {edges}")
         self.edges = edges
         self.outputs = len(edges) + 1
+        self.bins = MultiLabel().sized(self.outputs)  # those after the end are unknown
 
     def in_place_of(self, task: Task) -> Self:
         """The same task; the number of bins is its own."""
@@ -79,15 +80,15 @@ class Survival(Task):
 
     def usual_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The mean logistic loss of the bins, ``[...]``, of outputs ``[..., bins]`` and targets ``[..., 2]``."""
-        return self._bins.usual_losses(outputs, self._labels(targets))
+        return self.bins.usual_losses(outputs, self._labels(targets))
 
     def usual_gradients(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """See ``MultiLabel``."""
-        return self._bins.usual_gradients(outputs, self._labels(targets))
+        return self.bins.usual_gradients(outputs, self._labels(targets))
 
     def amounts(self, targets: Tensor) -> Tensor:
         """1, or 0 of a sample that was censored in the first bin."""
-        return self._bins.amounts(self._labels(targets))
+        return self.bins.amounts(self._labels(targets))
 
     def statistics(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Whether there was an event."""
@@ -104,11 +105,6 @@ class Survival(Task):
     def predictions(self, outputs: Tensor, takes_classes: bool) -> Tensor:
         """The risk of each sample, ``[samples]``: minus the expected number of bins that it lives through."""
         return -(-outputs).sigmoid().cumprod(-1).sum(-1)
-
-    @property
-    def _bins(self) -> MultiLabel:
-        """The bins as labels, those after the end unknown."""
-        return MultiLabel().sized(self.outputs)
 
     def _labels(self, targets: Tensor) -> Tensor:
         """What is known of each bin, int8 ``[..., bins]``: 0 if it was lived through, 1 for an event, or -1."""

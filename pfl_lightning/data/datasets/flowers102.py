@@ -2,7 +2,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.io import loadmat
 
 from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.data.datasets.official_data import OfficialData
@@ -67,6 +66,8 @@ class Flowers102(OfficialData):
 
 def _numbers(path: Path, name: str, remedy: str, most: int) -> Any:
     """An array of a file of MATLAB, whole numbers from 1 on, ``[numbers]``."""
+    from scipy.io import loadmat  # which takes a tenth of a second
+
     with reading(path, remedy):
         numbers = whole_numbers(loadmat(path, appendmat=False, variable_names=[name])[name].flatten())
         check_values(numbers, (numbers >= 1) & (numbers <= most), name, f"whole numbers from 1 to {most}")

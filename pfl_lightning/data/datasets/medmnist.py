@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from pfl_lightning.data.datasets.official_data import OfficialData
-from pfl_lightning.data.own.raw_data import Array, Layout, RawData
+from pfl_lightning.data.own.raw_data import Array, Layout, RawData, used_splits
 from pfl_lightning.data.reading import find_folder, reading
 from pfl_lightning.errors import PflError
 from pfl_lightning.tasks import check_values
@@ -83,7 +83,7 @@ class MedMNIST(OfficialData):
             arrays = np.load(content, allow_pickle=False)
             splits = [_split(arrays, split, self.size, *shape) for split in SPLITS]
         layout: Layout = "NHWC" if splits[0][0].ndim == 4 else "NHW"
-        notes = {"splits": "train; val for validation; test for testing"}
+        notes = {"splits": used_splits(SPLITS, {}).understood}
         return [RawData(images, labels, None, names, layout, notes) for images, labels in splits]
 
 

@@ -1,7 +1,6 @@
 from pathlib import Path
 
 import numpy as np
-from scipy.io import loadmat
 
 from pfl_lightning.data.datasets.official_data import OfficialData
 from pfl_lightning.data.labelled import whole_numbers
@@ -36,6 +35,8 @@ class SVHN(OfficialData):
 
 def _read(path: Path) -> RawData:
     """The samples of a file, which has them along the last axis."""
+    from scipy.io import loadmat  # which takes a tenth of a second
+
     with reading(path, f"download {SOURCE}{path.name} again"):
         content = loadmat(path, appendmat=False, variable_names=["X", "y"])
         pixels = content["X"]

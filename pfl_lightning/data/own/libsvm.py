@@ -1,14 +1,16 @@
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import csr_matrix
 
 from pfl_lightning.data.own.own_data import OwnData
 from pfl_lightning.data.own.raw_data import Array, RawData
 from pfl_lightning.data.reading import reading
 from pfl_lightning.errors import PflError
 from pfl_lightning.paths import expand_home
+
+if TYPE_CHECKING:  # it takes a tenth of a second to import
+    from scipy.sparse import csr_matrix
 
 MOST_BYTES = 4 << 30  # of both splits as dense arrays
 REMEDY = "files of this kind are at https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets"
@@ -64,7 +66,7 @@ class LibSVM(OwnData):
         return raw[0], raw[1] if len(raw) > 1 else None
 
 
-def _read(path: Path, key: str) -> tuple[csr_matrix, Array]:
+def _read(path: Path, key: str) -> "tuple[csr_matrix, Array]":
     """Features ``[samples, indices]``, with those of index 0 first, and labels ``[samples]``."""
     from sklearn.datasets import load_svmlight_file  # which takes a second
 

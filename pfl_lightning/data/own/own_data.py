@@ -109,8 +109,7 @@ class OwnData(FederatedDataModule):
         Raises:
             PflError: If they cannot be read, or networks cannot learn from them.
         """
-        train_raw, test_raw, val_raw = (*self.read(), None, None)[:3]
-        splits = [split for split in (train_raw, test_raw, val_raw) if split is not None]
+        splits = [split for split in self.read() if split is not None]
         try:
             raw = [split.inputs for split in splits]
             vocabulary = 0

@@ -10,12 +10,11 @@ from pfl_lightning.bounds import OpenUnitInterval, PositiveInt
 from pfl_lightning.data.holdout import USUAL_TEST_FRACTION, held_out_size
 from pfl_lightning.data.own.own_data import OwnData
 from pfl_lightning.data.own.raw_data import Array, FromPython, RawData, shown
-from pfl_lightning.data.own.table import REMEDY, check_names, is_number_column, read_frame
+from pfl_lightning.data.own.table import REMEDY, check_names, frame_or_file, is_number_column, read_frame
 from pfl_lightning.data.partitions.partition import Partition
 from pfl_lightning.data.partitions.users import NaturalUsers
 from pfl_lightning.data.reading import reading
 from pfl_lightning.errors import PflError
-from pfl_lightning.paths import expand_home
 from pfl_lightning.tasks import Regression
 
 if TYPE_CHECKING:  # it takes half a second to import
@@ -78,10 +77,7 @@ class Series(OwnData):
             raise PflError("data.target is required with data.client")
         if season is not None and season > window:
             raise PflError(f"data.season must be at most data.window, {window}, got {season}")
-        is_path = isinstance(file, str | Path)
-        self.frame: Any = None if is_path else file
-        self.file = str(expand_home(file, "data.file")) if is_path else type(file).__name__
-        self.target = target
+        self.frame, self.file = frame_or_file(file)
         self.targets = targets
         self.client = client
         self.time = time
@@ -101,7 +97,7 @@ class Series(OwnData):
                 series is long enough.
         """
         with reading(Path(self.file), REMEDY, key="data.file"):
-            table = read_frame(self.file, self.client) if self.frame is None else self.frame.rename(columns=str)
+            table = read_frame(self.frame, self.file, self.client)
             names = [name for name in (self.client, self.time) if name is not None]
             targets = self.targets or [name for name in table if name not in names and is_number_column(table[name])]
             values = [*targets, *self.features]

@@ -63,9 +63,7 @@ class Table(OwnData):
         self.targets = [target] if isinstance(target, str) else target
         if labels := {*self.targets, client} & {*(features or ())}:
             raise PflError(f"data.features must be other columns than target and client, got {labels.pop()}")
-        is_path = isinstance(file, str | Path)
-        self.frame: Any = None if is_path else file
-        self.file = str(expand_home(file, "data.file")) if is_path else type(file).__name__
+        self.frame, self.file = frame_or_file(file)
         self.target = target
         self.client = client
         self.features = features
@@ -104,7 +102,7 @@ class Table(OwnData):
     def _table(self, option: str, file: str, frame: Any = None) -> "DataFrame":
         """All columns of a file, or of what is in its place from Python."""
         with reading(Path(file), REMEDY, key=f"data.{option}"):
-            return read_frame(file, self.client) if frame is None else frame.rename(columns=str)
+            return read_frame(frame, file, self.client)
 
     def _inputs_of(self, frames: Sequence["DataFrame"]) -> tuple[list[Any], dict[str, str]]:
         """Texts, or numbers of each frame with the same columns, and what columns were taken for."""
@@ -133,10 +131,18 @@ class Table(OwnData):
         return super().network_inputs(encoded.reindex(columns=self._columns, fill_value=0).to_numpy(np.float64))
 
 
-def read_frame(file: str, client: str | None = None) -> "DataFrame":
-    """All columns of a CSV file.
+def frame_or_file(given: Any) -> tuple[Any, str]:
+    """A ``DataFrame`` from Python and what errors call it, or None and the path of a file."""
+    if isinstance(given, str | Path):
+        return None, str(expand_home(given, "data.file"))
+    return given, type(given).__name__
+
+
+def read_frame(frame: Any, file: str, client: str | None = None) -> "DataFrame":
+    """All columns of a ``DataFrame`` from Python, or of a CSV file.
 
     Args:
+        frame: The ``DataFrame``; None for the file.
         file: The file.
         client: The column of clients, which are kept as they are written, such as 007 or NA.
 
@@ -146,6 +152,8 @@ def read_frame(file: str, client: str | None = None) -> "DataFrame":
     """
     import pandas as pd
 
+    if frame is not None:
+        return frame.rename(columns=str)
     with open(file, newline="", encoding="utf-8-sig") as lines:
         separator = next((mark for mark in SEPARATORS if mark in lines.readline()), ",")
         lines.seek(0)
