@@ -22,7 +22,7 @@ from jsonargparse import (
     set_loader,
     set_parsing_settings,
 )
-from jsonargparse._common import parsing_settings  # there is no public way to read them, so as to restore them
+from jsonargparse._common import lenient_check, parsing_settings  # there is no public way to read them
 
 from pfl_lightning.errors import PflError, SettingsError
 from pfl_lightning.objects import (
@@ -63,6 +63,7 @@ class SettingsParser(ArgumentParser):
     """Refuses null for an option that is never null, and functions in place of classes; errors are one line."""
 
     words: Sequence[str] = ()  # of the command line
+    takes_over = True  # options of a class that was chosen before the one whose options these are
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(
@@ -73,7 +74,7 @@ class SettingsParser(ArgumentParser):
         """Parse arguments; settings files may be given by their names in the package.
 
         Raises:
-            SettingsError: If one is wrong, or was given to a class before another class was chosen that lacks it.
+            SettingsError: If one is wrong, or was given to a class before another was chosen that does not take it.
         """
         words = self.words = list(with_config_files(_up_to_help(args)))
         words = [re.sub("=None$", "=null", word) for word in words]  # as jsonargparse writes a null inside of an option
@@ -88,6 +89,8 @@ class SettingsParser(ArgumentParser):
             if isinstance(chosen, Namespace) and "class_path" in chosen and name not in chosen.get("init_args", {}):
                 kind = chosen.class_path.rpartition(".")[2]
                 raise SettingsError(f"{key}.{name}: {kind} has no such option")
+            if "." in key:
+                raise SettingsError(f"--{key}.{name} must come after --{key}, since options belong to a class")
         return settings
 
     def parse_path(self, cfg_path: Any, *others: Any, **kwargs: Any) -> Any:
@@ -146,10 +149,18 @@ class SettingsParser(ArgumentParser):
                 if value not in _flat(self.get_defaults().get(key)) and not may_call(value):
                     raise TypeError(f'Parser key "{key}": Import path {import_path(value)} is not a subclass')
 
-    def _check_value_key(self, action: Any, value: Any, *others: Any, **kwargs: Any) -> Any:
-        """Check a value of an option; what a file has in the place of a list is its only element."""
+    def _check_value_key(self, action: Any, value: Any, key: str, cfg: Any, *others: Any, **kwargs: Any) -> Any:
+        """Check a value of an option; what a file has in the place of a list is its only element.
+
+        Raises:
+            TypeError: If it is not possible, or was given to another class in the place of this one: jsonargparse then
+                asks, with no settings at all, which ones this class can take over. Methods and data sets do; a network
+                would get the widths of another.
+        """
+        if not self.takes_over and cfg == Namespace() and not lenient_check.get():
+            raise TypeError(f'Parser key "{key}": it belongs to another class')
         is_single = action.nargs == "+" and not isinstance(value, list) and value is not None and value is not Unset
-        return super()._check_value_key(action, [value] if is_single else value, *others, **kwargs)
+        return super()._check_value_key(action, [value] if is_single else value, key, cfg, *others, **kwargs)
 
     def add_class_arguments(self, kind: type, *args: Any, **kwargs: Any) -> list[str]:
         """Add the options of a class; a default that is a ``partial`` of a class is shown and stored as settings.
@@ -161,6 +172,8 @@ class SettingsParser(ArgumentParser):
         has_calls = isinstance(kind, type) and any("__call__" in vars(base) for base in kind.__mro__)
         if has_calls and not self.may_call_objects(kind):
             raise ImportError(f"Import path {import_path(kind)} is not a subclass")
+        bases = kind.__mro__ if isinstance(kind, type) else ()
+        self.takes_over = any(base.__name__ in ("LightningModule", "LightningDataModule") for base in bases)
         names: list[str] = super().add_class_arguments(kind, *args, **kwargs)
         for action in self._actions:  # their defaults have no public name
             if isinstance(default := action.default, partial) and isinstance(default.func, type) and not default.args:
@@ -178,6 +191,7 @@ class SettingsParser(ArgumentParser):
         if not self.may_call(function):
             raise ImportError(f"Import path {import_path(function)} is not a subclass")
         add_instantiator(_with_options, function, subclasses=False)  # type: ignore[arg-type]
+        self.takes_over = False
         from_data = {"input_shape", "num_classes", "output_shape"}
         return super().add_function_arguments(function, *others, **{**kwargs, "skip": from_data})
 

@@ -220,7 +220,7 @@ def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
         # the command line itself
         ("fot", 2, "fot: no such command; did you mean fit?"),
         ("data", 2, "data: a subcommand is missing; allowed: prepare, describe"),
-        ("data prepare CIFAR11", 2, "data: CIFAR11 is not possible; did you mean CIFAR10?; allowed: Arrays"),
+        ("data prepare CIFAR11", 2, "data: CIFAR11 is not possible; did you mean CIFAR10?; allowed: AGNews,"),
         ("data describe --data.num_client 3", 2, "data.num_client: Digits has no such option; did you mean"),
         ("data describe --figure a.xyz", 1, "figure: a.xyz is not possible (Format "),
         ("fit FedRep", 2, "FedRep: the option before it is missing"),
@@ -232,6 +232,11 @@ def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
         ("fit --data.seed=7", 2, "--data.seed=7 is not possible: the data's seed follows seed_everything"),
         # options that a class lacks, and what it cannot be
         ("fit --model HFMAML --model.eval_epochs 3", 2, "model.eval_epochs: HFMAML has no such option"),
+        (
+            "fit --model.network.hidden [5] --model.network ConvNet",
+            2,
+            "--model.network.hidden must come after --model.network, ",
+        ),
         ("fit --model.sparsity.treshold=1", 2, "model.sparsity.treshold: FedAvg has no such option"),
         ("fit --model.sparsity.floor=gait", 2, "model.sparsity.floor: gait is not possible; allowed: 'gate', 'topk', "),
         ("fit --data=TorchvisionData", 2, "data: "),

@@ -2,8 +2,10 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 from torch import nn
 
+from pfl_lightning.cli import main
 from pfl_lightning.errors import SettingsError
 from pfl_lightning.settings.parser import CheckpointParser, SettingsParser
 
@@ -57,3 +59,31 @@ def test_a_class_as_such_is_a_torch_module_or_ours_because_who_takes_it_will_cal
     for path in ("sympy.core.function.Lambda", "collections.Counter"):
         with pytest.raises(SettingsError, match=f"kind: {path} is not possible"):
             parser.parse_object({"kind": path})
+
+
+@pytest.mark.slow
+def test_a_class_inside_of_a_method_takes_no_option_of_the_class_before_it(capsys, tmp_path):
+    (tmp_path / "own.yaml").write_text("model:\n  class_path: FedRep\n  init_args:\n    network: ConvNet\n")
+    for words in (
+        ["--model.network=ConvNet"],
+        [f"--config={tmp_path}/own.yaml"],
+        ["--config=papers/fedmac/mnist", "--model.network=ConvNet"],
+        ["--model.network=MLP", "--model.network.hidden=[7]", f"--config={tmp_path}/own.yaml"],
+        ["--model=FedAvg", "--model.network=MLP", f"--config={tmp_path}/own.yaml"],
+    ):
+        with pytest.raises(SystemExit):
+            main(["fit", *words, "--print_config"])
+        network = yaml.safe_load(capsys.readouterr().out)["model"]["init_args"]["network"]
+        assert network == {
+            "class_path": "pfl_lightning.models.ConvNet",
+            "init_args": {"channels": [32, 64], "hidden": []},
+        }, words
+
+
+@pytest.mark.slow
+def test_a_method_takes_over_the_options_of_the_one_before_it(capsys):
+    with pytest.raises(SystemExit):
+        main(["fit", "--config=papers/fedmac/mnist", "--model=Ditto", "--print_config"])
+    options = yaml.safe_load(capsys.readouterr().out)["model"]["init_args"]
+    assert options["network"]["init_args"]["hidden"] == [100]
+    assert options["local"]["batch_size"] == 20
