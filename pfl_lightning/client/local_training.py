@@ -1,11 +1,20 @@
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
 from typing import Any
 
 from pfl_lightning.bounds import ClosedUnitInterval, NonNegativeFloat, PositiveFloat, PositiveInt
 from pfl_lightning.client.phase import LocalOptimizer, Phase
 from pfl_lightning.client.schedule import LRSchedule, Schedule
-from pfl_lightning.errors import PflError
+from pfl_lightning.errors import PflError, nearest, one_line
+from pfl_lightning.paths import expand_home
+
+OWN = "model.local.clients"
+OWN_NUMBERS: Mapping[str, Any] = MappingProxyType(
+    {"epochs": PositiveInt, "epoch_steps": PositiveInt, "batch_size": PositiveInt, "lr": PositiveFloat}
+)
+Numbers = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -28,6 +37,9 @@ class LocalTraining:
         weight_decay: Weight decay (L2 penalty; decoupled with AdamW). Default: set by the method (usually 1e-4).
         decay_biases: Apply ``weight_decay`` to biases too, as torch does.
         clip_norm: Maximum norm of a client's gradient in a step. Default: no clipping.
+        clients: Single clients' own ``epochs``, ``epoch_steps``, ``batch_size`` and ``lr``: by the client's name in the
+            data, or its number (``{ward 3: {epochs: 2}}``), or a CSV file with a column ``client`` and columns of these
+            names, where an empty field leaves the number as it is. They hold for fine-tuning, too.
 
     Raises:
         PflError: If Adam is to have momentum.
@@ -45,6 +57,7 @@ class LocalTraining:
     weight_decay: NonNegativeFloat | None = None
     decay_biases: bool = False
     clip_norm: PositiveFloat | None = None
+    clients: str | Mapping[str, Mapping[str, float]] | None = None
 
     def __post_init__(self) -> None:
         if self.optimizer != "SGD" and self.momentum:
@@ -88,6 +101,73 @@ class LocalTraining:
             optimizer=self.optimizer,
         )
 
+    def of_clients(self, names: Sequence[str], count: int) -> dict[int, "LocalTraining"]:
+        """The training of each client that has numbers of its own, by the client's number.
+
+        Args:
+            names: The data's names of the clients, in the order of their numbers; if there are none, they are numbers.
+            count: Number of clients.
+
+        Raises:
+            PflError: If there is no such client, or the numbers cannot be read, or are none of local training.
+        """
+        names = names or [str(number) for number in range(count)]
+        numbers = {} if self.clients is None else self.clients
+        own = {}
+        for client, row in _read(numbers) if isinstance(numbers, str) else numbers.items():
+            name = str(client)
+            if name not in names:
+                allowed = f"{names[0]} to {names[-1]}"
+                raise PflError(f"{OWN}: {name} is no client{nearest(name, names)}; allowed: {allowed}")
+            changes: dict[str, Any] = dict(_numbers(name, row))
+            own[names.index(name)] = replace(self, **changes, clients=None)
+        return own
+
     def schedule(self) -> Schedule:
         """The factors of the learning rates in all rounds."""
         return Schedule(self.lr_schedule, self.lr_decay, self.lr_decay_every)
+
+
+def _read(file: str) -> Iterator[tuple[str, Numbers]]:
+    """The name of each client in a CSV file, and its numbers.
+
+    Raises:
+        PflError: If it cannot be read, a client is there twice, or there is no column of clients.
+    """
+    path = expand_home(file, OWN)
+    try:
+        lines = list(csv.reader(path.read_text("utf-8-sig").splitlines(), strict=True))
+    except (OSError, ValueError, csv.Error) as error:
+        raise PflError(
+            f"{OWN}: '{file}' cannot be read ({getattr(error, 'strerror', None) or one_line(error)})"
+        ) from error
+    columns = lines[0] if lines else []
+    if "client" not in columns or len({*columns}) < len(columns):
+        raise PflError(f"{OWN}: '{file}' must have a column client, and each once, got {', '.join(columns) or 'none'}")
+    seen = set()
+    for number, line in enumerate(lines[1:], start=2):
+        if len(line) != len(columns):
+            raise PflError(f"{OWN}: line {number} of '{file}' must have {len(columns)} fields, got {len(line)}")
+        row = dict(zip(columns, line, strict=True))
+        client = row.pop("client")
+        if client in seen:
+            raise PflError(f"{OWN}: '{file}' must have each client once, got {client} again in line {number}")
+        seen.add(client)
+        yield client, {name: value for name, value in row.items() if value.strip()}
+
+
+def _numbers(client: str, row: Numbers) -> Iterator[tuple[str, float]]:
+    """The numbers of a client, by name.
+
+    Raises:
+        PflError: If one is not possible, or is none of local training.
+    """
+    for name, value in row.items():
+        if name not in OWN_NUMBERS:
+            allowed = ", ".join(OWN_NUMBERS)
+            raise PflError(f"{OWN}: {name} is not possible{nearest(name, OWN_NUMBERS)}; allowed: {allowed}")
+        kind = OWN_NUMBERS[name]
+        try:
+            yield name, kind(value)
+        except ValueError as error:
+            raise PflError(f"{OWN}: {name} of {client} must be {kind.__doc__}, got {value}") from error

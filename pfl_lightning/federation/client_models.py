@@ -13,6 +13,7 @@ from pfl_lightning.client import Examples
 from pfl_lightning.client.layers import part
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
+from pfl_lightning.federation.own_training import own_eval_model, set_own_training
 from pfl_lightning.models import Network
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, select
@@ -99,9 +100,11 @@ def client_model(method: Any, client: int, model: str | None, data: FederatedDat
     train = examples_of(client, data, method.num_clients, method.device, method.engine.dtype)
     key: Key = () if data is None else (data.seed, "refit", method.accounting.clock.rounds)
     received = method.received(train.ids)
+    if data is not None:
+        set_own_training(method, data)
     for name in method.eval_models if model is None else (model,):
         with suppress(NeedsSamplesError):
-            params = method.eval_model(name, train, received, key)
+            params = own_eval_model(method, name, train, received, key)
             network = method.eval_network(name, params)
             module = module_of(network, params)
             return method.adapter.merge(module) if method.adapter and network is method.network else module

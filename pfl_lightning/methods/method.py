@@ -41,13 +41,13 @@ from pfl_lightning.federation.checks import (
     check_participation,
     check_task,
     check_uplink,
-    checked_update,
     server_read_refusal,
 )
 from pfl_lightning.federation.client_models import Heads, client_model
 from pfl_lightning.federation.client_states import ClientStates, ServerState, checked_rows
 from pfl_lightning.federation.cohort import LOSS, Cohort, Progress, RoundResult, Trained
 from pfl_lightning.federation.evaluator import Evaluator
+from pfl_lightning.federation.own_training import own_eval_model, own_update, set_own_training
 from pfl_lightning.federation.pretrained import read_weights, take_weights
 from pfl_lightning.federation.saved_method import restore_method, save_method
 from pfl_lightning.federation.sparsity import Sparsity
@@ -121,6 +121,7 @@ class Method(pl.LightningModule):
         clients: What each client keeps.
         server: What the server keeps beside the network.
         cohort: Runs the clients of a round in chunks and processes.
+        own_training: How single clients train that have numbers of their own, by their numbers.
         local_sgd: What all local phases have in common: mini-batch SGD, or Adam, with the method's numbers.
         schedule: Factor of the local learning rates in each round.
         evaluator: The clients' scores and other metrics.
@@ -211,6 +212,7 @@ class Method(pl.LightningModule):
         local.check(type(self).__name__, self.fixed_local)
         self.local_sgd = local.phase(frozenset({self.trains}), self.usual_momentum, self.usual_weight_decay)
         self.schedule = local.schedule()
+        self.own_training: dict[int, LocalTraining] = {}
         self.progress = Progress()
         self.evaluator = Evaluator()
         self.accounting = Accounting(self.aggregator)
@@ -411,10 +413,7 @@ class Method(pl.LightningModule):
         stale = batch.arrivals and batch.arrivals.of(places, batch.round_index)
         if stale:
             received = self.versions.received(stale.began, batch.round_index, received)
-        kept = select(received.own, self.clients.names)
-        trained, losses = checked_update(
-            type(self).__name__, self.local_update(cohort, received, key), len(cohort), kept
-        )
+        trained, losses = own_update(self, cohort, received, key)
         changed = {name: rows for name, rows in trained.own.items() if rows is not received.own.get(name)}
         senders = Senders(cohort.ids, received, self.engine.trainable, self.num_clients, key)
         model = pass_on(self.steps, select(changed, self.shared), senders)
@@ -555,6 +554,7 @@ class Method(pl.LightningModule):
             weights = None if resumes or self.pretrained is None else read_weights(self.pretrained)
             test_only = data.training_clients < data.eval_clients
             self.build(*shape, data.seed, data.pretrained(), test_only, data.input_kind, weights)
+        set_own_training(self, data)
         check_participation(data.participation, self, Method)
         check_never_training(data, self)
         has_body = len(self.network.state_dict()) > len(self.parts["head"])
@@ -656,7 +656,7 @@ class Method(pl.LightningModule):
             return
         received = self.received(train.ids)
         for model in self.eval_models:
-            yield model, self.eval_model(model, train, received, key)
+            yield model, own_eval_model(self, model, train, received, key)
 
     def engine_of(self, model: str, params: Params) -> Engine:
         """What predicts with one of the ``evaluated_models``: the engine with its network; see ``eval_network``."""

@@ -21,6 +21,7 @@ from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import MachineError, PflError, cause_of, causes
 from pfl_lightning.federation.checkpoints import Content, check_like, refusal
 from pfl_lightning.federation.checks import unused_fine_tuning
+from pfl_lightning.federation.own_training import report_of
 from pfl_lightning.methods import Method
 from pfl_lightning.report.run_files import CLIENTS, CONFIG, DATA, LABEL, METRICS
 from pfl_lightning.runs.folders import LOCK, RunFolder, new_folder
@@ -68,7 +69,8 @@ class RunSetup(pl.Callback):
             raise PflError("data.val_fraction: 0 leaves nothing to validate on; allowed: more than 0, or pfl test")
         check_data(data, self.resume)
         method.build_for(data, resumes=self.resume is not None)
-        for report in filter(None, (method.pretrained_report, unused_fine_tuning(data, method))):
+        own = report_of(method.own_training, method.local, data.eval_clients)
+        for report in filter(None, (method.pretrained_report, own, unused_fine_tuning(data, method))):
             self.note(report)
         if data.understood and self.resume is None:
             self.note(f"{type(data).__name__} was taken for\n{data.understood}")

@@ -23,9 +23,9 @@ class Regression(Task):
     Scores are in the unit of the numbers. Clients are scored by the RMSE, the root of the mean squared error of all
     their numbers. Beside it stand the mean absolute error (MAE) and the mean over the outputs of
 
-        R2 = 1 - sum of (prediction - number)^2 / sum of (number - mean of the client's numbers)^2,
+        R2 = 1 - sum of (prediction - number)^2 / sum of (number - mean)^2,
 
-    which is not defined where a client's numbers are all alike.
+    whose mean is that of the client's numbers, and which is not defined where they are all alike.
 
     Args:
         loss: See ``Task``; it gets outputs of the network, and what they learn.

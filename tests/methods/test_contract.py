@@ -29,7 +29,7 @@ from pfl_lightning.models import MLP, ConvNet, LeNet5, LogisticRegression, LoRA,
 from pfl_lightning.objects import to_settings
 from pfl_lightning.server import DPAggregator, ErdosRenyi, Median, SecureAggregator, TrimmedMean, Yogi
 from pfl_lightning.system import Participation
-from pfl_lightning.tree import Params
+from pfl_lightning.tree import Params, wide
 from pfl_lightning.uplink import Clip, Quantize, SignFlip
 
 
@@ -269,6 +269,35 @@ def test_clients_that_do_not_take_part_keep_what_they_have(make, ragged_data, fi
         found = set(moved.nonzero().flatten().tolist())
         assert found <= expected, name
         assert found == expected or name.startswith(MAY_STAY), name
+
+
+@every_method
+def test_a_client_with_numbers_of_its_own_does_what_it_does_if_all_have_them(make, ragged_data):
+    torch.set_default_dtype(torch.float64)
+    data = ragged_data()
+    data.setup("fit")
+    batch = data.make_round(0)
+    own = {"batch_size": 3, "lr": 0.02}
+    options = [own, {"batch_size": 4, "lr": 0.05}]
+    options.append({**options[1], "clients": {"1": own, "4": own}})
+    results = []
+    for numbers in options:
+        method = make(network=NETWORKS["mlp"], **numbers)
+        method.build_for(data)
+        results.append(method.participate(batch, torch.arange(len(batch.examples)), batch.examples))
+    everyone, none, some = results
+    has_own = torch.isin(batch.examples.ids, torch.tensor([1, 4]))
+    assert 0 < has_own.sum() < len(has_own)
+    differ = False
+    for part in ("states", "upload", "losses"):
+        trees = [getattr(result, part) for result in (everyone, none, some)]
+        trees = [tree if isinstance(tree, dict) else {part: tree} for tree in trees]
+        assert trees[0].keys() == trees[2].keys()
+        for name, rows in trees[2].items():
+            expected = torch.where(wide(has_own, rows), trees[0][name], trees[1][name])
+            torch.testing.assert_close(rows, expected, rtol=1e-10, atol=1e-12)
+            differ |= not torch.equal(rows, trees[1][name])
+    assert differ
 
 
 @every_setting

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 from fakes.loops import trained
-from fakes.methods import Models, built, distance, row
+from fakes.methods import Models, built, distance, row, tensors
 
 from pfl_lightning.methods import Ditto, FedAvg, FedBABU, FedRep, HeurFedAMP, KNNPer, LGFedAvg, Local, PerFedAvg
 
@@ -27,6 +27,19 @@ def test_fine_tuning_is_a_plain_loop_from_what_a_client_keeps_in_an_order_of_the
         expected, _ = trained(method.network, before, own, (1, "refit", 2), **rule)
         assert distance(expected, found) < 1e-11
     assert distance(method.client(5, "finetuned", data), evaluated.found[5]) < 1e-11
+
+
+def test_a_client_with_numbers_of_its_own_is_fine_tuned_with_them(float64, ragged_data):
+    own = {"lr": 0.3, "batch_size": 3}
+    data = ragged_data(val_fraction=0.0)
+    data.setup("fit")
+    found = []
+    for numbers in ({"clients": {"2": own}}, own, {}):
+        method = built(FedAvg, data, eval_epochs=2, **numbers)
+        found.append([tensors(method.client(client, "finetuned", data)) for client in (2, 3)])
+    some, everyone, none = found
+    assert distance(some[0], everyone[0]) < 1e-12 < 1e-3 < distance(some[0], none[0])
+    assert distance(some[1], none[1]) < 1e-12 < 1e-3 < distance(some[1], everyone[1])
 
 
 @pytest.mark.parametrize(
