@@ -84,12 +84,12 @@ class SettingsParser(ArgumentParser):
             if isinstance(error, PflError) or not (isinstance(error, OverflowError) or blame(error)):
                 raise
             self.error(str(error), error)
-        for key, name in _given_before_their_class(words):
+        for key, name, is_first in _given_before_their_class(words):
             chosen = settings.get(key)
             if isinstance(chosen, Namespace) and "class_path" in chosen and name not in chosen.get("init_args", {}):
                 kind = chosen.class_path.rpartition(".")[2]
                 raise SettingsError(f"{key}.{name}: {kind} has no such option")
-            if "." in key:
+            if is_first and "." in key:
                 raise SettingsError(f"--{key}.{name} must come after --{key}, since options belong to a class")
         return settings
 
@@ -290,10 +290,11 @@ def _with_class_paths(words: Sequence[str]) -> Iterator[str]:
         yield f"{option}.class_path{equals}{value}" if is_function else word
 
 
-def _given_before_their_class(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Keys of classes that are chosen after an option of theirs was given, and the name of that option."""
+def _given_before_their_class(words: Sequence[str]) -> Iterator[tuple[str, str, bool]]:
+    """Keys of classes that are chosen after an option of theirs was given, its name, and whether for the first time."""
     options = [word.partition("=")[0] for word in words]
     for place, option in enumerate(options):
         for dot in re.finditer(r"\.", option):
             if option[: dot.start()] in options[place + 1 :]:
-                yield option[2 : dot.start()], option[dot.end() :].partition(".")[0]
+                is_first = option[: dot.start()] not in options[:place]
+                yield option[2 : dot.start()], option[dot.end() :].partition(".")[0], is_first
