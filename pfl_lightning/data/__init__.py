@@ -12,6 +12,7 @@ from pfl_lightning.data.datasets.linear_representation import LinearRepresentati
 from pfl_lightning.data.datasets.medmnist import MedMNIST
 from pfl_lightning.data.datasets.mnist import EMNIST, MNIST, Digits, FashionMNIST, MNISTWriters
 from pfl_lightning.data.datasets.pamap2 import PAMAP2
+from pfl_lightning.data.datasets.reddit import Reddit
 from pfl_lightning.data.datasets.sent140 import Sent140
 from pfl_lightning.data.datasets.shakespeare import Shakespeare
 from pfl_lightning.data.datasets.shapes import Shapes
@@ -102,6 +103,7 @@ __all__ = [
     "Parts",
     "Population",
     "RawData",
+    "Reddit",
     "Rotation",
     "Round",
     "Sent140",

@@ -6,7 +6,7 @@ from pfl_lightning.models.linear import MLP, LinearNetwork, LogisticRegression, 
 from pfl_lightning.models.network import ExtendedLinear, Head, InputKind, Network, Part, Parts
 from pfl_lightning.models.resnet import ResNet18, WideResNet
 from pfl_lightning.models.start import start_network
-from pfl_lightning.models.text import CharGRU, FastText, LSTMClassifier, TweetLSTM
+from pfl_lightning.models.text import CharGRU, FastText, LSTMClassifier, TweetLSTM, WordLSTM
 from pfl_lightning.models.unet import UNet
 from pfl_lightning.models.vgg import VGG, AlexNet
 from pfl_lightning.models.vit import ViT
@@ -37,5 +37,6 @@ __all__ = [
     "UNet",
     "ViT",
     "WideResNet",
+    "WordLSTM",
     "start_network",
 ]

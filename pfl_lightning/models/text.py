@@ -130,6 +130,37 @@ class CharGRU(Network):
         super().__init__({**layers, "fc": nn.Linear(hidden, outputs)})
 
 
+class WordLSTM(Network):
+    """LEAF's network for Reddit: word vectors, an LSTM, and a linear layer on every step, for the next word.
+
+    Paper: Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018, arXiv:1812.01097.
+
+    Args:
+        input_shape: Length in words and size of the vocabulary.
+        num_classes: Number of words to choose from.
+        embedding_dim: Length of a word vector.
+        hidden: Width of the LSTM.
+        layers: Number of its layers.
+
+    Raises:
+        PflError: If the inputs are not tokens.
+    """
+
+    takes = "padded tokens"
+
+    def __init__(
+        self,
+        input_shape: tuple[int, ...],
+        num_classes: int,
+        embedding_dim: PositiveInt = 200,
+        hidden: PositiveInt = 256,
+        layers: PositiveInt = 2,
+    ) -> None:
+        embedding = nn.Embedding(step_size(self, input_shape), embedding_dim, padding_idx=PADDING)
+        lstm = LSTM(embedding_dim, hidden, num_layers=layers, every_step=True)
+        super().__init__({"embedding": embedding, "lstm": lstm, "fc": nn.Linear(hidden, num_classes)})
+
+
 class Embedding(nn.Embedding):
     """Tokens ``[batch, length]`` to vectors ``[batch, length, dim + 1]``; the last channel is 1 for a word.
 

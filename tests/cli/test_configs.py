@@ -41,6 +41,7 @@ LOGGED = {"delta_fl": DELTA_FL_LOGS, "deprl": ("test/stored/accuracy/mean",), "f
 FEDMAC_TESTED = {"mnist": 125, "fashion_mnist": 125, "cifar100": 14, "synthetic": 51_451, "cinic10": 60}
 # input shapes of the networks in configs/models that do not take images of 32 x 32 pixels
 SHAPES = {
+    "word-lstm": (10, 12),
     "char-gru": (20, 53),
     "fasttext": (40, 100),
     "lstm50": (20, 50),

@@ -14,6 +14,7 @@ from fakes.leaf import write_femnist, write_shakespeare
 from fakes.libsvm import write_a9a
 from fakes.medmnist import write_medmnist
 from fakes.pamap2 import write_pamap2
+from fakes.reddit import write_reddit
 from fakes.sent140 import write_sent140
 from fakes.svhn import write_svhn
 from fakes.tcga_brca import write_tcga_brca
@@ -43,6 +44,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "fcube": lambda root: None,
     "agnews": write_agnews,
     "sent140": write_sent140,
+    "reddit": write_reddit,
     "femnist": write_femnist,
     "shakespeare": write_shakespeare,
     "shapes": lambda root: None,

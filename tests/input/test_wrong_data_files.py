@@ -49,7 +49,7 @@ BODY = "UCI HAR Dataset/train/Inertial Signals/body_gyro_y_train.txt"
 ACTIVITY = "UCI HAR Dataset/test/y_test.txt"
 PERSON = "PAMAP2_Dataset/Protocol/subject102.dat"
 SITE = "processed.hungarian.data"
-NEWS = "ag_news_csv/test.csv"
+NEWS, COMMENTS = "ag_news_csv/test.csv", "data/train/train_0.json"
 PICTURE, ARCHIVE = "train/dog/1.png", "CINIC-10.tar.gz"
 
 
@@ -405,6 +405,23 @@ ROWS = {
         "from 1 to 4 and two texts, got 0 and 2 texts in row 1",
     ),
     "agnews-short": ("AGNews", file(NEWS, b'"1","oil"\n'), NEWS, "got 1 and 1 texts in row 1"),
+    "reddit-gone": ("Reddit", gone(COMMENTS), "no LEAF files in 'files'"),
+    "reddit-cut": ("Reddit", file(COMMENTS, lambda content: content[:-9]), COMMENTS, "create it again"),
+    "reddit-x": ("Reddit", file(COMMENTS, lambda content: content.replace(b'"x"', b'"z"')), COMMENTS, "x"),
+    "reddit-words": (
+        "Reddit",
+        file(COMMENTS, lambda content: content.replace(b'"<PAD>"', b'"<PAD>", "cat"', 1)),
+        COMMENTS,
+        "words, target_tokens and count_tokens must be as many, got 11, 10 and 10",
+    ),
+    "reddit-counts": (
+        "Reddit",
+        file(COMMENTS, lambda content: content.replace(b"count_", b"")),
+        COMMENTS,
+        "count_tokens",
+    ),
+    "reddit-numbers": ("Reddit", file(COMMENTS, lambda content: content.replace(b'"cat"', b"7")), COMMENTS, "got int"),
+    "reddit-latin": ("Reddit", file(COMMENTS, lambda content: content.replace(b"cat", b"ca\xe9")), COMMENTS, "utf-8"),
     "agnews-latin": ("AGNews", file(NEWS, '"1","Zoë",""'.encode("latin-1")), NEWS, "utf-8"),
 }
 

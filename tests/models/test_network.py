@@ -20,6 +20,7 @@ from pfl_lightning.models import (
     ResNet18,
     TweetLSTM,
     WideResNet,
+    WordLSTM,
 )
 from pfl_lightning.models.network import two_inputs
 
@@ -53,6 +54,7 @@ HARBOX = {"hidden": (512, 256, 128, 64), "dropouts": (0.05, 0.05, 0.05)}
         (CharGRU, (20, 53), 53, {}, 3 * 128 * (53 + 128 + 2) + 6_837, 128 * 53 + 53),
         (LSTMClassifier, (20, 50), 2, {}, 4 * 50 * (50 + 50 + 2) + 51, 50 + 1),
         # two directions, of which the second layer reads both (SRPFL's network)
+        (WordLSTM, (10, 10_002), 10_002, {}, 2_000_400 + 1024 * (458 + 514) + 257 * 10_002, 257 * 10_002),  # LEAF's
         (TweetLSTM, (30, 10_002), 2, {}, 1_000_200 + 2 * 4 * 256 * (358 + 770) + 512 * 5 + 5 + 6, 5 + 1),
     ],
 )

@@ -8,7 +8,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from pfl_lightning.client import Engine, Phase, Samples
 from pfl_lightning.client.backends import Batched
-from pfl_lightning.models.text import PADDING, CharGRU, Embedding, FastText, LSTMClassifier, OneHot, TweetLSTM
+from pfl_lightning.models.text import PADDING, CharGRU, Embedding, FastText, LSTMClassifier, OneHot, TweetLSTM, WordLSTM
 
 UNKNOWN = 1
 LENGTH, VOCABULARY, DIM = 7, 11, 4
@@ -101,6 +101,19 @@ def test_one_hot_rows_follow_the_networks_type_and_are_no_part_of_its_state():
     assert layer(torch.tensor([[2, 0]])).tolist() == [[[0, 0, 1], [1, 0, 0]]]
     assert layer(torch.tensor([[2]])).dtype == torch.float32
     assert not layer.state_dict()
+
+
+def test_a_word_lstm_is_torchs_layers_one_after_the_other(float64):
+    network = WordLSTM(TOKENS, VOCABULARY, embedding_dim=4, hidden=3, layers=2)
+    tokens = torch.randint(VOCABULARY, (5, LENGTH))
+    lstm = torch.nn.LSTM(4, 3, num_layers=2, batch_first=True)
+    lstm.load_state_dict(network.lstm.state_dict())
+    expected = network.fc(lstm(network.embedding(tokens))[0])
+    assert expected.shape == (5, LENGTH, VOCABULARY)
+    torch.testing.assert_close(network(tokens), expected)
+    later = tokens.clone()
+    later[:, 4:] = PADDING
+    torch.testing.assert_close(network(later)[:, :4], expected[:, :4])
 
 
 COUNTS = (9, 6, 5, 1)
