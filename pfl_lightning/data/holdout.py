@@ -157,6 +157,33 @@ def _hold_out(part: Indices, size: int, rng: Generator, overlap: int) -> tuple[I
     return ordered[:end], ordered[start:]
 
 
+def side_by_side(people: Indices, targets: Indices, stretches: Indices) -> tuple[Indices, int]:
+    """An order in which the n windows of each person and activity are at 1/2n, 3/2n, ... of the way.
+
+    So the last ones of a person, which are held out, have its activities in their shares.
+
+    Args:
+        people: Person of each window, ``[windows]``, in the order of time for each person.
+        targets: Activity of each window.
+        stretches: Stretch of each window; those of one stretch that follow one another share rows.
+
+    Returns:
+        The order, ``[windows]``, and how far apart in it two windows of a person that share rows are at most.
+    """
+    way = np.empty(len(people))
+    groups = people * (1 + targets.max(initial=0)) + targets
+    for group in np.unique(groups):
+        members = np.flatnonzero(groups == group)
+        way[members] = (np.arange(len(members)) + 0.5) / len(members)
+    furthest = 0
+    for person in np.unique(people):
+        members = np.flatnonzero(people == person)
+        places = np.argsort(np.argsort(way[members], kind="stable"))
+        share_rows = np.diff(stretches[members]) == 0
+        furthest = max(furthest, np.diff(places)[share_rows].max(initial=0))
+    return np.argsort(way, kind="stable"), int(furthest)
+
+
 def hold_out_clients(parts: Sequence[np.ndarray], clients: range) -> tuple[Parts, Parts]:
     """Hold out all samples of some clients, and none of the others.
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from pfl_lightning.data.cache import cached
 from pfl_lightning.data.datasets.official_data import OfficialData
+from pfl_lightning.data.holdout import side_by_side
 from pfl_lightning.data.own.raw_data import RawData
 from pfl_lightning.data.reading import bar_options, reading
 from pfl_lightning.errors import PflError
@@ -77,7 +78,7 @@ class PAMAP2(OfficialData):
             for values in (torch.arange(len(counts)), content["activities"], content["people"])
         )
         targets = np.searchsorted([*ACTIVITIES], activities)
-        order, self.overlap = _side_by_side(people, targets, numbers)
+        order, self.overlap = side_by_side(people, targets, numbers)
         inputs = torch.cat(windows)[torch.from_numpy(order)]
         notes = {"splits": "Protocol alone; the last part of each activity is held out"}
         return RawData(inputs, targets[order], people[order], [*ACTIVITIES.values()], "NCL", notes), None
@@ -128,30 +129,3 @@ def _read(path: Path) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         gaps, known = map(np.flatnonzero, (is_missing, ~is_missing))
         column[gaps] = np.interp(gaps, known, column[known])
     return table[:, 1].astype(np.int64), sensors
-
-
-def _side_by_side(
-    people: NDArray[np.int64], targets: NDArray[np.int64], stretches: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], int]:
-    """An order in which the n windows of each person and activity are at 1/2n, 3/2n, ... of the way.
-
-    Args:
-        people: Person of each window, ``[windows]``, in the order of time for each person.
-        targets: Activity of each window.
-        stretches: Stretch of each window; those of one stretch that follow one another share rows.
-
-    Returns:
-        The order, ``[windows]``, and how far apart in it two windows of a person that share rows are at most.
-    """
-    way = np.empty(len(people))
-    groups = people * len(ACTIVITIES) + targets
-    for group in np.unique(groups):
-        members = np.flatnonzero(groups == group)
-        way[members] = (np.arange(len(members)) + 0.5) / len(members)
-    furthest = 0
-    for person in np.unique(people):
-        members = np.flatnonzero(people == person)
-        places = np.argsort(np.argsort(way[members], kind="stable"))
-        share_rows = np.diff(stretches[members]) == 0
-        furthest = max(furthest, np.diff(places)[share_rows].max(initial=0))
-    return np.argsort(way, kind="stable"), int(furthest)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pfl_lightning.data.cache import cached
 from pfl_lightning.data.datasets.official_data import OfficialData
+from pfl_lightning.data.holdout import side_by_side
 from pfl_lightning.data.own.raw_data import RawData
 from pfl_lightning.data.reading import reading
 from pfl_lightning.errors import PflError
@@ -30,12 +31,14 @@ class UCIHAR(OfficialData):
     acceleration, with three axes each. The classes are walking, walking upstairs, walking downstairs, sitting, standing
     and laying. Each person is a client.
 
-    The official test samples are those of nine other people, so no person has both. The two splits are pooled, and a
-    share of each person's windows is for testing (``test_fraction``), at random as in PFLlib. Successive windows share
-    half of their steps, so a test window can share steps with a training window.
+    The official test samples are those of nine other people, so no person has both, and the two splits are pooled.
+    Successive windows share half of their steps, so the last part of each activity is held out (``test_fraction``), as
+    in ``PAMAP2``; no held-out window shares a step with a training window of the same client, if clients are people.
 
     Paper: Anguita et al., "A Public Domain Dataset for Human Activity Recognition Using Smartphones", ESANN 2013; with
     people as clients in PFLlib, arXiv:2312.04992.
+
+    Differs: PFLlib's test windows are drawn at random.
     """
 
     def read(self) -> tuple[RawData, None]:
@@ -47,8 +50,12 @@ class UCIHAR(OfficialData):
         folder = self._folder()
         files = [path for split in SPLITS for path in _files(folder, split)]
         content = cached(lambda: _parse(folder), files, Path(self.root), "ucihar", version=1)
-        notes = {"splits": "train and test, which are other people, are pooled"}
-        return RawData(content["windows"], content["targets"], content["people"], ACTIVITIES, "NCL", notes), None
+        people, targets = content["people"].numpy(), content["targets"].numpy()
+        changes = (np.diff(people, prepend=people[:1]) != 0) | (np.diff(targets, prepend=targets[:1]) != 0)
+        order, self.overlap = side_by_side(people, targets, np.cumsum(changes))
+        words = "train and test, which are other people, are pooled; the last part of each activity is held out"
+        inputs = content["windows"][torch.from_numpy(order)]
+        return RawData(inputs, targets[order], people[order], ACTIVITIES, "NCL", {"splits": words}), None
 
     def _folder(self) -> Path:
         for folder in (Path(self.root) / FOLDER, Path(self.root)):

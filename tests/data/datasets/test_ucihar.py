@@ -36,10 +36,31 @@ def test_each_person_of_either_split_is_a_client_with_test_windows_of_their_own(
     data.setup()
     assert sorted(data.client_names) == ["1", "2", "5"]
     assert data.input_shape == (9, 128)
-    # of 24 windows a quarter for testing, and of the other 18 a tenth for validation
+    # of 24 windows a quarter for testing; the next of an activity is 6 further on, so 6 before them are left out
+    assert data.overlap == 6
     counts = {split: table.counts.tolist() for split, table in data.tables.items()}
-    assert counts == {"train": [16] * 3, "val": [2] * 3, "test": [6] * 3}
+    assert counts == {"train": [5] * 3, "val": [1] * 3, "test": [6] * 3}
     assert "train and test, which are other people, are pooled" in data.understood
+
+
+def test_held_out_windows_share_no_step_with_training_windows_and_have_each_activity(tmp_path):
+    values = np.arange(160.0)[:, None, None] * np.ones((160, 9, 128))  # each window is its place in the file
+    runs = np.repeat([1, 4, 1, 2], 20)
+    write_split(tmp_path, "train", values[:80], runs, np.full(80, 7))
+    write_split(tmp_path, "test", values[80:], runs, np.full(80, 8))
+    data = UCIHAR(root=str(tmp_path), standardize=False)
+    data.setup()
+    for client in (0, 1):
+        places = {}
+        for split in ("train", "val", "test"):
+            examples = data.tables[split].examples(torch.tensor([client]))
+            index = examples.index[0]
+            places[split] = examples.samples.inputs[index, 0, 0]
+            assert examples.samples.targets[index].unique().tolist() == [0, 1, 3]
+        for one, other in (("train", "val"), ("train", "test"), ("val", "test")):
+            steps = (places[one][:, None] - places[other]).abs()
+            same_run = places[one][:, None] // 20 == places[other] // 20
+            assert steps[same_run].min() >= 2, "neighbours share half of their steps"
 
 
 def test_each_channel_is_standardized(root):
