@@ -72,6 +72,9 @@ class Traffic:
         return Volume(self.message.bytes(models, self.parameters), entries, values)
 
 
+COUNTS = ("calls", "bytes", "dropped")  # of an aggregator
+
+
 class Accounting:
     """The costs of a run, recorded round by round; they are logged, saved and restored together.
 
@@ -137,12 +140,12 @@ class Accounting:
 
     def state_dict(self) -> dict[str, Any]:
         """The totals so far, as plain values."""
-        sums = {"calls": self.aggregator.calls, "bytes": self.aggregator.bytes}
+        sums = {name: getattr(self.aggregator, name) for name in COUNTS}
         return {"clock": asdict(self.clock), "ledger": asdict(self.ledger), "sums": sums}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a ``state_dict``."""
         self.clock = Clock(**state["clock"])
         self.ledger = Ledger(**state["ledger"])
-        self.aggregator.calls = state["sums"]["calls"]
-        self.aggregator.bytes = state["sums"]["bytes"]
+        for name in COUNTS:
+            setattr(self.aggregator, name, state["sums"][name])

@@ -120,6 +120,7 @@ class Method(pl.LightningModule):
         shared: Names of the tensors that clients receive from the server.
         clients: What each client keeps.
         server: What the server keeps beside the network.
+        memory: What the aggregator remembers from round to round.
         cohort: Runs the clients of a round in chunks and processes.
         own_training: How single clients train that have numbers of their own, by their numbers.
         local_sgd: What all local phases have in common: mini-batch SGD, or Adam, with the method's numbers.
@@ -394,6 +395,7 @@ class Method(pl.LightningModule):
         uploads = self.shared or self.uploads
         aggregator = self.aggregator if uploads else Aggregator()  # losses alone are for the log
         received = select(self.network.state_dict(), self.shared)
+        aggregator.memory = self.memory.tree
         total = aggregator.start(batch.participants, round_key(batch), received=received)
         result = self.cohort.train(partial(self.participate, batch), batch, self.clients, total, self.engine.dtype)
         if batch.arrivals is not None:
@@ -617,12 +619,18 @@ class Method(pl.LightningModule):
         start = checked_rows(self.initial_state(tensors, num_clients, seed), num_clients)
         self.clients = ClientStates(start)
         self.server = ServerState(self.server_state(tensors))
-        client_tensors = {**tensors, **{name: stack[0] for name, stack in start.items()}}
-        sizes = [*(tensor.nbytes for tensor in client_tensors.values()), 4 * prod(outputs)]
-        self.cohort = Cohort(self.chunk_size, sizes, self.progress, self.local_sgd.visited)
-        data_task = {"task": to_settings(task), "outputs": task.outputs}
-        counts = {"num_clients": self.num_clients, "test_only": test_only}
-        self.built_for = {"input_shape": shape, **data_task, **counts, "input_kind": input_kind}
+        self.memory = ServerState(self.aggregator.initial_memory(select(tensors, self.shared)))
+        own = {name: stack[0] for name, stack in start.items()}
+        sizes = [tensor.nbytes for tensor in {**tensors, **own}.values()]
+        self.cohort = Cohort(self.chunk_size, [*sizes, 4 * prod(outputs)], self.progress, self.local_sgd.visited)
+        self.built_for = {
+            "input_shape": shape,
+            "task": to_settings(task),
+            "outputs": task.outputs,
+            "num_clients": self.num_clients,
+            "test_only": test_only,
+            "input_kind": input_kind,
+        }
 
     def _extend(self, network: Network) -> None:
         """Add the adapters to a new network, and what the method adds."""

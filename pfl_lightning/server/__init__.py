@@ -1,4 +1,13 @@
 from pfl_lightning.server.aggregator import Aggregator, Upload, WeightedSum
+from pfl_lightning.server.distances import (
+    Bulyan,
+    CenteredClipping,
+    FLTrust,
+    GeometricMedian,
+    Krum,
+    NearestNeighbours,
+    WeightedVote,
+)
 from pfl_lightning.server.dp_aggregator import DPAggregator, clipped
 from pfl_lightning.server.messages import Message, nbytes, pack_tensors, packed_bits, unpack_tensors
 from pfl_lightning.server.mixing_matrix import Mixing, MixingMatrix
@@ -18,16 +27,22 @@ from pfl_lightning.server.yogi import Yogi
 
 __all__ = [
     "Aggregator",
+    "Bulyan",
+    "CenteredClipping",
     "ClientSums",
     "Complete",
     "DPAggregator",
     "ErdosRenyi",
     "Exponential",
+    "FLTrust",
+    "GeometricMedian",
     "GraphFile",
+    "Krum",
     "Median",
     "Message",
     "Mixing",
     "MixingMatrix",
+    "NearestNeighbours",
     "Ring",
     "SecureAggregator",
     "Star",
@@ -37,6 +52,7 @@ __all__ = [
     "Upload",
     "Vote",
     "WeightedSum",
+    "WeightedVote",
     "Weighting",
     "Yogi",
     "client_weights",

@@ -30,6 +30,8 @@ class Aggregator:
         fewest: Smallest number of uploads for a sum; with fewer, the round is skipped and the model does not change.
         calls: Number of sums so far.
         bytes: Bytes that all clients have uploaded for them so far.
+        dropped: Models that were left out so far since they were not finite, if it sees models.
+        memory: What it remembers from round to round, ``[...]`` each; see ``initial_memory``. It is changed in place.
     """
 
     needs: ClassVar[Literal["sum", "rows"]] = "sum"
@@ -39,6 +41,16 @@ class Aggregator:
     def __init__(self) -> None:
         self.calls = 0
         self.bytes = 0
+        self.dropped = 0
+        self.memory: Tree = {}
+
+    def initial_memory(self, received: Tree) -> Tree:
+        """What it remembers before the first round, which checkpoints keep; by default nothing.
+
+        Args:
+            received: What clients receive, ``[...]`` each.
+        """
+        return {}
 
     def start(self, ids: Tensor, key: Key, limit: float | None = None, received: Tree | None = None) -> "WeightedSum":
         """Start a sum.

@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from math import floor
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -15,32 +14,56 @@ from pfl_lightning.server.aggregator import Aggregator, Upload, WeightedSum
 from pfl_lightning.server.messages import nbytes
 from pfl_lightning.tree import Tree, mix, select
 
+AT_ONCE = 1 << 16  # entries that become float64 at a time
+
 
 class Vote(Aggregator, ABC):
-    """Sees every client's model, and makes one of them: entry by entry, unless ``of_whole_models``.
+    """Sees every client's model, and makes one of them, entry by entry.
 
-    Clients count the same, since a number of samples is a claim of the client; models that are not finite do not count.
-    What travels beside the models, such as training losses, is averaged by the clients' weights.
+    Before that, a rule about whole models may replace the clients' changes by ``mixes`` of them. Clients count the
+    same, since a number of samples is a claim of the client; models that are not finite do not count, and with fewer
+    others than ``fewest`` nothing moves. What travels beside the models, such as training losses, is averaged by the
+    clients' weights.
+
     """
 
     needs = "rows"
-    of_whole_models: ClassVar[bool] = False  # whether ``combine`` must see all entries of the models at once
 
     def start(self, ids: Tensor, key: Key, limit: float | None = None, received: Tree | None = None) -> "Ballot":
-        """Start a vote; see ``Aggregator.start``."""
+        """Start a vote; see ``Aggregator.start``.
+
+        Raises:
+            PflError: If it is not about models, or there are too few participants.
+        """
+        name = type(self).__name__
         if received is None:
-            name = type(self).__name__
             raise PflError(
                 f"model.aggregator: {name} is not possible for other sums than of models; allowed: Aggregator"
             )
+        if len(ids) < self.fewest:
+            raise PflError(
+                f"model.aggregator: {name} needs {self.fewest} participants in a round, got {len(ids)}; see "
+                "data.participation.pool_size and model.aggregator.share"
+            )
         return Ballot(self, received)
+
+    def mixes(self, products: Tensor, ids: Tensor) -> Tensor | None:
+        """Of which clients' changes each row of the vote is made, ``[rows, changes]``; None for each client's own.
+
+        Args:
+            products: Inner products of the changes from what clients received, over all tensors, float64
+                ``[changes, changes]``: those of the clients, and last that of ``memory`` if there is one.
+            ids: The clients, ``[clients]``, in this order.
+        """
+        return None
 
     @abstractmethod
     def combine(self, rows: Tensor) -> Tensor:
-        """The value of each entry, ``[entries]``, given those of the clients, ``[clients, entries]``.
+        """The value of each entry of a tensor, ``[entries]``, given that of each row, ``[rows, entries]``."""
 
-        The entries are those of one tensor, or of all tensors of the model if ``of_whole_models``.
-        """
+    def scalars(self) -> dict[str, float]:
+        """See ``Aggregator.scalars``."""
+        return {**super().scalars(), "votes/dropped": float(self.dropped)}
 
 
 class Median(Vote):
@@ -117,25 +140,31 @@ class Ballot(WeightedSum):
             stacks = [models[name] for models in self.rows]
             stack = torch.cat(stacks) if stacks else self.received[name].new_zeros(0, *self.received[name].shape)
             rows[name] = processes.all_to_all([stack] * peers, arriving)
-        order = processes.all_to_all([ids] * peers, arriving).argsort()
+        ids = processes.all_to_all([ids] * peers, arriving)
+        order = ids.argsort()
+        self.ids = [ids[order]]
         self.rows = [{name: stack[order.to(stack.device)] for name, stack in rows.items()}]
 
     def result(self) -> Tree:
-        """End the vote and count it; without any finite model, what clients received."""
+        """End the vote and count it; with too few finite models, the result is what clients received."""
         others = super().result()
         (rows,) = self.rows
         flat = {name: stack.reshape(len(stack), -1) for name, stack in rows.items()}
+        start = {name: self.received[name].reshape(1, -1).to(stack) for name, stack in flat.items()}
         finite = torch.stack([stack.isfinite().all(1) for stack in flat.values()]).all(0)
-        if not finite.any():
+        self.vote.dropped += int((~finite).sum())
+        if finite.sum() < self.vote.fewest:
             return {**others, **select(self.received, rows)}
-        counted = {name: stack[finite] for name, stack in flat.items()}
-        if self.vote.of_whole_models:
-            entries = self._combined(torch.cat([*counted.values()], 1)).split(
-                [stack.shape[1] for stack in flat.values()]
-            )
-        else:
-            entries = [self._combined(stack) for stack in counted.values()]
-        return {**others, **{name: row.view(rows[name].shape[1:]) for name, row in zip(flat, entries, strict=True)}}
+        models = {name: stack[finite] for name, stack in flat.items()}
+        memory = self.vote.memory
+        models |= {name: torch.cat([models[name], start[name] + row.view(1, -1)]) for name, row in memory.items()}
+        mixes = None
+        if type(self.vote).mixes is not Vote.mixes:
+            mixes = self.vote.mixes(inner_products(models, start), self.ids[0][finite.to(self.ids[0].device)])
+        result = {name: self._combined(mixed(stack, start[name], mixes)) for name, stack in models.items()}
+        for name, row in memory.items():
+            row.copy_((result[name] - start[name][0]).view_as(row))
+        return {**others, **{name: row.view(rows[name].shape[1:]) for name, row in result.items()}}
 
     def _combined(self, rows: Tensor) -> Tensor:
         """What the rule makes of rows, checked."""
@@ -147,3 +176,28 @@ class Ballot(WeightedSum):
                 f"model.aggregator: {kind}.combine must return a value for each of {rows.shape[1]} entries, got {shape}"
             )
         return found
+
+
+def inner_products(models: Tree, start: Tree) -> Tensor:
+    """Inner products of the changes of models over all tensors, float64 ``[models, models]``.
+
+    Args:
+        models: The models, ``[models, entries]`` each.
+        start: What they have changed from, ``[1, entries]`` each.
+    """
+    first = next(iter(models.values()))
+    total = torch.zeros(len(first), len(first), dtype=torch.float64, device=first.device)
+    for name, stack in models.items():
+        for rows, before in zip(stack.split(AT_ONCE, 1), start[name].split(AT_ONCE, 1), strict=True):
+            changes = rows.double() - before
+            total.addmm_(changes, changes.T)
+    return total
+
+
+def mixed(models: Tensor, start: Tensor, mixes: Tensor | None) -> Tensor:
+    """Models whose changes from ``start``, ``[1, entries]``, are mixes of those of ``models``, ``[models, ...]``."""
+    if mixes is None:
+        return models
+    mixes = mixes.to(models.device)
+    rest = 1 - mixes.sum(1, keepdim=True)
+    return (mixes.to(models) @ models).addcmul_(rest.to(models), start)

@@ -8,7 +8,7 @@ from fakes.methods import distance
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import IFCA, DeltaFL, FedAvg, FedRep
-from pfl_lightning.server import Aggregator, Median, TrimmedMean, Vote
+from pfl_lightning.server import Aggregator, Median, TrimmedMean, Vote, WeightedVote
 from pfl_lightning.system import Asynchronous, Participation
 
 RULES = [Median, TrimmedMean]
@@ -93,13 +93,13 @@ def test_without_cuts_a_trimmed_mean_is_the_mean_and_chunks_change_nothing(rule,
     assert distance(whole, chunks) < 1e-12
 
 
-class Nearest(Vote):
+class Nearest(WeightedVote):
     """The model with the smallest sum of distances to the others."""
 
-    of_whole_models = True
-
-    def combine(self, rows):
-        return rows[torch.cdist(rows, rows).sum(1).argmin()]
+    def weigh(self, products, ids):
+        squares = products.diagonal()
+        distances = (squares[:, None] + squares - 2 * products).clamp(min=0).sqrt()
+        return torch.eye(len(ids), dtype=products.dtype)[distances.sum(1).argmin()]
 
 
 class Longer(Vote):

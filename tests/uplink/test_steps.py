@@ -9,7 +9,15 @@ from fakes.methods import built, distance, tensors
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import DeltaFL, FedAvg, FedRep, Sparsity
-from pfl_lightning.server import DPAggregator, Median, Message, SecureAggregator, TrimmedMean
+from pfl_lightning.server import (
+    CenteredClipping,
+    DPAggregator,
+    Median,
+    Message,
+    NearestNeighbours,
+    SecureAggregator,
+    TrimmedMean,
+)
 from pfl_lightning.system import Asynchronous
 from pfl_lightning.tree import Params
 from pfl_lightning.uplink import Clip, Quantize, Senders, SignFlip, Step, pass_on, rebase_stale_uploads
@@ -190,6 +198,7 @@ PARTS = {
     "private": {"aggregator": partial(DPAggregator, 0.5, 0.1), "weighting": "uniform"},
     "median": {"aggregator": Median},
     "trimmed": {"aggregator": TrimmedMean},
+    "clipped around": {"aggregator": lambda: NearestNeighbours(CenteredClipping(0.5))},
     "stale": {"participation": Asynchronous(4, 2)},
     "pruned": {"sparsity": Sparsity(prune=True, threshold=0.02)},
     "clipped": {"uplink": [Clip(0.5)]},
@@ -199,8 +208,8 @@ PARTS = {
     "partly shared": {"make": FedRep},
 }
 REFUSED = {
-    *((aggregator, "stale") for aggregator in ("secure", "private", "median", "trimmed")),
-    *((aggregator, "chosen by sums") for aggregator in ("private", "median", "trimmed")),
+    *((aggregator, "stale") for aggregator in ("secure", "private", "median", "trimmed", "clipped around")),
+    *((aggregator, "chosen by sums") for aggregator in ("private", "median", "trimmed", "clipped around")),
     ("stale", "chosen by sums"),
 }
 
