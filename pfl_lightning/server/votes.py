@@ -1,8 +1,10 @@
 """Votes: server rules that need the upload of each client, where a sum is not enough."""
 
 from abc import ABC, abstractmethod
+from concurrent.futures import ThreadPoolExecutor
 from math import floor
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,7 +16,7 @@ from pfl_lightning.server.aggregator import Aggregator, Upload, WeightedSum
 from pfl_lightning.server.messages import nbytes
 from pfl_lightning.tree import Tree, mix, select
 
-AT_ONCE = 1 << 16  # entries that become float64 at a time
+AT_ONCE = 1 << 12  # entries of all models at a time, which stay in the cache
 
 
 class Vote(Aggregator, ABC):
@@ -59,7 +61,7 @@ class Vote(Aggregator, ABC):
 
     @abstractmethod
     def combine(self, rows: Tensor) -> Tensor:
-        """The value of each entry of a tensor, ``[entries]``, given that of each row, ``[rows, entries]``."""
+        """The value of each of some entries of a tensor, ``[entries]``, given that of each row, ``[rows, entries]``."""
 
     def scalars(self) -> dict[str, float]:
         """See ``Aggregator.scalars``."""
@@ -75,7 +77,7 @@ class Median(Vote):
 
     def combine(self, rows: Tensor) -> Tensor:
         """See ``Vote``."""
-        ordered = rows.sort(0).values
+        ordered = in_order(rows)
         return (ordered[(len(rows) - 1) // 2] + ordered[len(rows) // 2]) / 2
 
 
@@ -96,7 +98,7 @@ class TrimmedMean(Vote):
     def combine(self, rows: Tensor) -> Tensor:
         """See ``Vote``."""
         cut = floor(self.share * len(rows) + ROUNDING)
-        return rows.sort(0).values[cut : len(rows) - cut].mean(0)
+        return in_order(rows)[cut : len(rows) - cut].mean(0)
 
 
 class Ballot(WeightedSum):
@@ -143,7 +145,7 @@ class Ballot(WeightedSum):
         ids = processes.all_to_all([ids] * peers, arriving)
         order = ids.argsort()
         self.ids = [ids[order]]
-        self.rows = [{name: stack[order.to(stack.device)] for name, stack in rows.items()}]
+        self.rows = [{name: chosen(stack, order) for name, stack in rows.items()}]
 
     def result(self) -> Tree:
         """End the vote and count it; with too few finite models, the result is what clients received."""
@@ -151,22 +153,30 @@ class Ballot(WeightedSum):
         (rows,) = self.rows
         flat = {name: stack.reshape(len(stack), -1) for name, stack in rows.items()}
         start = {name: self.received[name].reshape(1, -1).to(stack) for name, stack in flat.items()}
-        finite = torch.stack([stack.isfinite().all(1) for stack in flat.values()]).all(0)
+        # a sum is not finite where an entry is not, and takes a fourth of the time
+        finite = torch.stack([stack.sum(1, dtype=torch.float64).isfinite() for stack in flat.values()]).all(0)
         self.vote.dropped += int((~finite).sum())
         if finite.sum() < self.vote.fewest:
             return {**others, **select(self.received, rows)}
-        models = {name: stack[finite] for name, stack in flat.items()}
+        places = finite.nonzero()[:, 0]
+        models = {name: chosen(stack, places) for name, stack in flat.items()}
         memory = self.vote.memory
         models |= {name: torch.cat([models[name], start[name] + row.view(1, -1)]) for name, row in memory.items()}
         mixes = None
         if type(self.vote).mixes is not Vote.mixes:
-            mixes = self.vote.mixes(inner_products(models, start), self.ids[0][finite.to(self.ids[0].device)])
-        result = {name: self._combined(mixed(stack, start[name], mixes)) for name, stack in models.items()}
+            mixes = self.vote.mixes(inner_products(models, start), chosen(self.ids[0], places))
+        result = {name: self._combined(stack, start[name], mixes) for name, stack in models.items()}
         for name, row in memory.items():
             row.copy_((result[name] - start[name][0]).view_as(row))
         return {**others, **{name: row.view(rows[name].shape[1:]) for name, row in result.items()}}
 
-    def _combined(self, rows: Tensor) -> Tensor:
+    def _combined(self, models: Tensor, start: Tensor, mixes: Tensor | None) -> Tensor:
+        """The value of each entry, ``[entries]``, some entries at a time; arguments as for ``mixed``."""
+        parts = zip(models.split(AT_ONCE, 1), start.split(AT_ONCE, 1), strict=True)
+        with ThreadPoolExecutor(torch.get_num_threads() if models.device.type == "cpu" else 1) as pool:
+            return torch.cat([*pool.map(lambda part: self._value(mixed(part[0], part[1], mixes)), parts)])
+
+    def _value(self, rows: Tensor) -> Tensor:
         """What the rule makes of rows, checked."""
         found = self.vote.combine(rows)
         if not isinstance(found, Tensor) or found.shape != rows.shape[1:]:
@@ -176,6 +186,23 @@ class Ballot(WeightedSum):
                 f"model.aggregator: {kind}.combine must return a value for each of {rows.shape[1]} entries, got {shape}"
             )
         return found
+
+
+def chosen(rows: Tensor, places: Tensor) -> Tensor:
+    """Some rows in some order; the same tensor if these are all of them as they are."""
+    if len(places) == len(rows) and torch.equal(places.cpu(), torch.arange(len(rows))):
+        return rows
+    return rows[places.to(rows.device)]
+
+
+def in_order(rows: Tensor) -> Tensor:
+    """The values of each entry in rising order, ``[rows, entries]``.
+
+    On a CPU numpy sorts them, which takes a fifth of the time of torch.
+    """
+    if rows.device.type != "cpu" or rows.dtype not in (torch.float32, torch.float64):
+        return rows.sort(0).values
+    return torch.from_numpy(np.sort(rows.numpy(), axis=0))
 
 
 def inner_products(models: Tree, start: Tree) -> Tensor:
@@ -189,7 +216,7 @@ def inner_products(models: Tree, start: Tree) -> Tensor:
     total = torch.zeros(len(first), len(first), dtype=torch.float64, device=first.device)
     for name, stack in models.items():
         for rows, before in zip(stack.split(AT_ONCE, 1), start[name].split(AT_ONCE, 1), strict=True):
-            changes = rows.double() - before
+            changes = rows.to(torch.float64, copy=True).sub_(before)
             total.addmm_(changes, changes.T)
     return total
 

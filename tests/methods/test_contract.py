@@ -626,21 +626,21 @@ def test_every_method_resumes_bit_for_bit_on_a_task_or_says_in_a_line_what_it_ne
     make, task_data, ragged_data, fit, tmp_path
 ):
     data = task_data(ragged_data)
-    method = make(network=network_of(data), batch_size=4)
+    method = make(network=network_of(data), batch_size=8)
     kind = type(method).__name__
     lines = dict.fromkeys(getattr(data, "unsuitable", ()), r"model\.(head|adapter\.targets)(:| must) .*")
     if "classes" in method.needs:
         lines.setdefault(kind, f"model: {kind} supports classification only, got {data.task.goal}")
     if kind in lines:
         with pytest.raises(PflError, match=f"^{lines[kind]}$"):
-            fit(method, data(), 1, bare=True)
+            fit(method, data(num_clients=4), 1, bare=True)
         return
-    metrics = fit(method, data(), 2, "straight").callback_metrics
+    metrics = fit(method, data(num_clients=4), 2, "straight").callback_metrics
     assert math.isfinite(metrics[f"test/{data.task.score.name}"])
     assert all(tensor.isfinite().all() for tensor in tensors(method).values())
-    fit(make(network=network_of(data), batch_size=4), data(), 1, "resumed")
-    again = make(network=network_of(data), batch_size=4)
+    fit(make(network=network_of(data), batch_size=8), data(num_clients=4), 1, "resumed")
+    again = make(network=network_of(data), batch_size=8)
     last = tmp_path / "resumed/checkpoints/last.ckpt"
-    resumed = fit(again, data(), 2, "resumed", last).callback_metrics
+    resumed = fit(again, data(num_clients=4), 2, "resumed", last).callback_metrics
     assert distance(method, again) == 0
     assert resumed["train/loss"] == metrics["train/loss"]
