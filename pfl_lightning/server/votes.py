@@ -160,7 +160,7 @@ class Ballot(WeightedSum):
             return {**others, **select(self.received, rows)}
         places = finite.nonzero()[:, 0]
         models = {name: chosen(stack, places) for name, stack in flat.items()}
-        memory = self.vote.memory
+        memory = select(self.vote.memory, models)
         models |= {name: torch.cat([models[name], start[name] + row.view(1, -1)]) for name, row in memory.items()}
         mixes = None
         if type(self.vote).mixes is not Vote.mixes:

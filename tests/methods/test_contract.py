@@ -188,7 +188,7 @@ VOTES = [
     pytest.param(TrimmedMean, marks=pytest.mark.slow),
     Krum,
     pytest.param(partial(Krum, kept=None), id="Multi-Krum", marks=pytest.mark.slow),
-    pytest.param(Bulyan, marks=pytest.mark.slow),
+    pytest.param(partial(Bulyan, 0.1), id="Bulyan", marks=pytest.mark.slow),
     pytest.param(GeometricMedian, marks=pytest.mark.slow),
     pytest.param(CenteredClipping, marks=pytest.mark.slow),
     pytest.param(FLTrust, marks=pytest.mark.slow),

@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from fakes.methods import distance, small
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.server import (
@@ -18,6 +19,7 @@ from pfl_lightning.server import (
     TrimmedMean,
 )
 from pfl_lightning.server.distances import distances_from, fewest_clients, squared_distances
+from pfl_lightning.uplink import SignFlip
 
 F = 2
 RULES = {
@@ -246,3 +248,19 @@ def test_distances_follow_from_products(rows):
     weights = torch.linspace(0, 1, 13, dtype=torch.float64)
     expected = (rows - weights @ rows).norm(dim=1)
     torch.testing.assert_close(distances_from(weights, products), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_a_run_with_centered_clipping_and_attackers_resumes_bit_for_bit(ragged_data, fit, tmp_path):
+    def run(rounds, folder, ckpt_path=None):
+        method = small(aggregator=CenteredClipping(0.1), uplink=[SignFlip(0.3, 3.0)])
+        return method, fit(method, ragged_data(num_clients=7), rounds, folder, ckpt_path)
+
+    straight, trainer = run(4, "straight")
+    run(2, "resumed")
+    resumed, resumed_trainer = run(4, "resumed", tmp_path / "resumed/checkpoints/last.ckpt")
+    assert distance(straight, resumed) == 0
+    assert trainer.callback_metrics == resumed_trainer.callback_metrics
+    moved = straight.memory.tree
+    assert moved.keys() == straight.shared
+    assert all(row.any() for row in moved.values())
