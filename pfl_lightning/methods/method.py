@@ -166,8 +166,6 @@ class Method(pl.LightningModule):
     kept: frozenset[str]
     shared: frozenset[str]
     clients: ClientStates
-    server: ServerState
-    cohort: Cohort
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Name the method; warn about names that are nearly those of hooks: nothing would call them."""

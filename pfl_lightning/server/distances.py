@@ -223,13 +223,14 @@ class NearestNeighbours(Vote):
 
     def __init__(self, vote: Vote | None = None, share: ShareBelowHalf = 0.2) -> None:
         super().__init__()
-        self.vote = vote or Median()
+        self.vote = vote
         self.share = share
-        self.fewest = self.vote.fewest
+        self.rule = vote or Median()
+        self.fewest = self.rule.fewest
 
     def initial_memory(self, received: Tree) -> Tree:
         """See ``Aggregator``: that of the rule that follows."""
-        return self.vote.initial_memory(received)
+        return self.rule.initial_memory(received)
 
     def mixes(self, products: Tensor, ids: Tensor) -> Tensor:
         """See ``Vote``."""
@@ -239,12 +240,12 @@ class NearestNeighbours(Vote):
         nearest = distances.argsort(dim=1, stable=True)[:, : clients - assumed(self.share, clients)]
         means = torch.eye(len(products), dtype=products.dtype, device=products.device)
         means[:clients] = torch.zeros_like(means[:clients]).scatter_(1, nearest, 1 / nearest.shape[1])
-        mixes = self.vote.mixes(means @ products @ means.T, ids)
+        mixes = self.rule.mixes(means @ products @ means.T, ids)
         return means[:clients] if mixes is None else mixes @ means
 
     def combine(self, rows: Tensor) -> Tensor:
         """See ``Vote``."""
-        return self.vote.combine(rows)
+        return self.rule.combine(rows)
 
 
 def assumed(share: float, clients: int) -> int:

@@ -243,4 +243,4 @@ def test_every_pair_trains_or_is_one_line(names, ragged_data, train):
     method = run()
     assert all(tensor.isfinite().all() for tensor in method.network.state_dict().values())
     assert method.accounting.ledger.up > 0
-    assert distance(method, built(make, ragged_data())) > 0
+    assert distance(method.network, built(make, ragged_data()).network) > 0
