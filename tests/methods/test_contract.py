@@ -79,6 +79,9 @@ METHODS = {
     "FedAvg with AdamW": partial(methods.FedAvg, optimizer="AdamW", epochs=2, weight_decay=0.1),
     "FedAvg over secure sums": partial(over_secure_sums, methods.FedAvg),
     "FedAvg by a median": lambda **kwargs: make_method(methods.FedAvg, aggregator=Median(), **kwargs),
+    "FedAvg by centered clipping": lambda **kwargs: make_method(
+        methods.FedAvg, aggregator=NearestNeighbours(CenteredClipping(0.1)), **kwargs
+    ),
     "FedAvg with attackers": lambda **kwargs: make_method(
         methods.FedAvg, uplink=[Clip(0.5), Quantize(6), SignFlip(0.4)], **kwargs
     ),
