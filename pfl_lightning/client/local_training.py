@@ -111,16 +111,18 @@ class LocalTraining:
         Raises:
             PflError: If there is no such client, or the numbers cannot be read, or are none of local training.
         """
+        if self.clients is None:
+            return {}
         names = names or [str(number) for number in range(count)]
-        numbers = {} if self.clients is None else self.clients
+        places = {name: place for place, name in enumerate(names)}
         own = {}
-        for client, row in _read(numbers) if isinstance(numbers, str) else numbers.items():
+        for client, row in _read(self.clients) if isinstance(self.clients, str) else self.clients.items():
             name = str(client)
-            if name not in names:
+            if name not in places:
                 allowed = f"{names[0]} to {names[-1]}"
                 raise PflError(f"{OWN}: {name} is no client{nearest(name, names)}; allowed: {allowed}")
             changes: dict[str, Any] = dict(_numbers(name, row))
-            own[names.index(name)] = replace(self, **changes, clients=None)
+            own[places[name]] = replace(self, **changes, clients=None)
         return own
 
     def schedule(self) -> Schedule:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,10 +11,10 @@ from pfl_lightning.client import Examples, LocalTraining
 from pfl_lightning.client.local_training import OWN_NUMBERS
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.federation.checks import checked_update
+from pfl_lightning.federation.cohort import LOSS
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, select
 
-LOSSES = "train/losses"  # beside the tensors of some clients
 Work = Callable[[Examples, Params], Params]
 
 
@@ -37,10 +36,10 @@ def own_update(method: Any, cohort: Examples, received: Params, key: Key) -> tup
         kept = select(start.own, method.clients.names)
         result = method.local_update(group, start, key)
         trained, losses = checked_update(type(method).__name__, result, len(group), kept)
-        return trained.with_own({LOSSES: losses})
+        return trained.with_own({LOSS: losses})
 
     trained = each_by_its_own(method, cohort, received, update)
-    return trained, trained.own.pop(LOSSES)
+    return trained, trained.own.pop(LOSS)
 
 
 def own_eval_model(method: Any, model: str, train: Examples, received: Params, key: Key) -> Params:
@@ -101,8 +100,8 @@ def _groups(method: Any, cohort: Examples) -> list[tuple[LocalTraining, Tensor]]
 def _training_by(method: Any, local: LocalTraining) -> Iterator[None]:
     """Meanwhile the method trains in this way."""
     before = method.local, method.local_sgd
-    numbers = {"batch_size": local.batch_size, "lr": local.lr, "epochs": local.epochs, "steps": local.epoch_steps}
-    method.local, method.local_sgd = local, replace(method.local_sgd, **numbers)
+    method.local = local
+    method.local_sgd = local.phase(frozenset({method.trains}), method.usual_momentum, method.usual_weight_decay)
     try:
         yield
     finally:
