@@ -12,7 +12,7 @@ import pfl_lightning
 
 PACKAGE = Path(pfl_lightning.__file__).parent
 LEVELS = [
-    {"bounds", "errors", "files", "objects", "score_kind", "seeding", "tree"},
+    {"bounds", "errors", "files", "objects", "score_kind", "seeding", "threads", "tree"},
     {"paths", "processes", "tasks"},
     {"settings"},
     {"models", "system", "server", "client", "metrics", "report"},  # strangers to each other

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pfl_lightning.bounds import ROUNDING, NonNegativeInt, PositiveFloat, PositiveInt, ShareBelowHalf
 from pfl_lightning.errors import PflError
-from pfl_lightning.server.votes import Median, Vote
+from pfl_lightning.server.votes import Median, Vote, in_order, middle_of
 from pfl_lightning.tree import Tree
 
 
@@ -98,9 +98,13 @@ class Bulyan(Vote):
 
     def combine(self, rows: Tensor) -> Tensor:
         """See ``Vote``."""
-        far = (rows - Median().combine(rows)).abs()
-        nearest = far.argsort(dim=0, stable=True)[: len(rows) - self.beyond]
-        return rows.gather(0, nearest).mean(0)
+        ordered = in_order(rows)
+        middle = middle_of(ordered)
+        counted = len(rows) - self.beyond
+        # the nearest ones stand side by side; of all such rows of values these have the nearest ends
+        first = torch.maximum(middle - ordered[: self.beyond + 1], ordered[counted - 1 :] - middle).argmin(0)
+        places = first + torch.arange(counted, device=rows.device)[:, None]
+        return ordered.T.gather(1, places.T).mean(1)
 
 
 class GeometricMedian(WeightedVote):
