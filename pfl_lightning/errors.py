@@ -1,7 +1,7 @@
 """The exception that the command line shows as a single clear line, what shortens others, and warnings to ignore."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 
 NOISE = (  # warnings of Lightning and torch about themselves
@@ -57,6 +57,23 @@ def printable(text: str) -> str:
         'runs/\\x1b[31mred'
     """
     return "".join(letter if letter.isprintable() or letter in "\n\t" else ascii(letter)[1:-1] for letter in text)
+
+
+def number_of(client: str, numbers: Mapping[str, int], option: str) -> int:
+    """The number of a client.
+
+    Args:
+        client: Its name.
+        numbers: The numbers of all clients by their names, in rising order.
+        option: What an error begins with.
+
+    Raises:
+        PflError: If there is no such client.
+    """
+    if client not in numbers:
+        first, *_, last = [*numbers] * 2
+        raise PflError(f"{option}: {client} is no client{nearest(client, numbers)}; allowed: {first} to {last}")
+    return numbers[client]
 
 
 def nearest(name: str, names: Iterable[str], cutoff: float = 0.5) -> str:

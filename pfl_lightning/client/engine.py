@@ -33,11 +33,11 @@ from pfl_lightning.client.losses import Loss, loss_of
 from pfl_lightning.client.phase import Phase
 from pfl_lightning.client.predictions import Predictions, Watch
 from pfl_lightning.client.steps import Steps, loss_gradient
-from pfl_lightning.threads import map_in_threads, with_lock
 from pfl_lightning.errors import PflError
 from pfl_lightning.processes import KEPT_BYTES
 from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.tasks import AMOUNT, Classification, Task
+from pfl_lightning.threads import map_in_threads, with_lock
 from pfl_lightning.tree import BATCH_NORM, Params, Tree, movable, select, sum_type
 
 BackendName = Literal["auto", "sequential", "batched"]

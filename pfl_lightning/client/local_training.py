@@ -7,7 +7,7 @@ from typing import Any
 from pfl_lightning.bounds import ClosedUnitInterval, NonNegativeFloat, PositiveFloat, PositiveInt
 from pfl_lightning.client.phase import LocalOptimizer, Phase
 from pfl_lightning.client.schedule import LRSchedule, Schedule
-from pfl_lightning.errors import PflError, nearest, one_line
+from pfl_lightning.errors import PflError, nearest, number_of, one_line
 from pfl_lightning.paths import expand_home
 
 OWN = "model.local.clients"
@@ -114,15 +114,12 @@ class LocalTraining:
         if self.clients is None:
             return {}
         names = names or [str(number) for number in range(count)]
-        places = {name: place for place, name in enumerate(names)}
+        numbers = {name: number for number, name in enumerate(names)}
         own = {}
         for client, row in _read(self.clients) if isinstance(self.clients, str) else self.clients.items():
-            name = str(client)
-            if name not in places:
-                allowed = f"{names[0]} to {names[-1]}"
-                raise PflError(f"{OWN}: {name} is no client{nearest(name, names)}; allowed: {allowed}")
-            changes: dict[str, Any] = dict(_numbers(name, row))
-            own[places[name]] = replace(self, **changes, clients=None)
+            number = number_of(str(client), numbers, OWN)
+            changes: dict[str, Any] = dict(_numbers(str(client), row))
+            own[number] = replace(self, **changes, clients=None)
         return own
 
     def schedule(self) -> Schedule:

@@ -46,6 +46,7 @@ from pfl_lightning.data.partitions.shards import (
     UniformSizes,
 )
 from pfl_lightning.data.partitions.users import NaturalUsers
+from pfl_lightning.data.poison import LabelFlip, PixelTrigger, Poison
 from pfl_lightning.data.rounds import Arrivals, EvalBatch, Round
 from pfl_lightning.data.skews import Blur, Colour, Noise, Rotation, Skew
 from pfl_lightning.data.transforms import ImageTransform, Numbers, Tokens
@@ -88,6 +89,7 @@ __all__ = [
     "ImageFolders",
     "ImageTransform",
     "Indices",
+    "LabelFlip",
     "LabelledData",
     "Labels",
     "LibSVM",
@@ -101,6 +103,8 @@ __all__ = [
     "OwnData",
     "Partition",
     "Parts",
+    "PixelTrigger",
+    "Poison",
     "Population",
     "RawData",
     "Reddit",

@@ -1,5 +1,6 @@
 import hashlib
 from collections.abc import Collection
+from copy import copy
 
 import numpy as np
 import torch
@@ -27,6 +28,12 @@ class ClientTable:
 
     def __len__(self) -> int:
         return len(self.counts)
+
+    def of(self, clients: torch.Tensor) -> "ClientTable":
+        """The same samples, of some clients alone, ``[clients]``; the others hold none."""
+        table = copy(self)
+        table.counts = self.counts.where(clients, 0)
+        return table
 
     def class_counts(self, task: Task) -> Indices:
         """Number of samples per client and class, ``[clients, classes]``."""

@@ -28,6 +28,7 @@ from pfl_lightning.data.holdout import HeldOut, Split, check_test_samples, limit
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.partitions.partition import Indices, Labels, Partition, Parts, Population
 from pfl_lightning.data.partitions.shards import ClassShards
+from pfl_lightning.data.poison import Poison, poisoned
 from pfl_lightning.data.rounds import Arrivals, EvalBatch, EvalLoader, Round, RoundLoader
 from pfl_lightning.data.skews import Skew, skewed
 from pfl_lightning.data.transforms import ImageTransform
@@ -42,6 +43,7 @@ from pfl_lightning.tasks import Classification, Task
 
 DEFAULT_CLIENTS = 20
 NEW_HEAD_EPOCHS = 10
+OF_RUN = "skew"  # key of the draws of the run's clients, in contrast to new ones
 
 
 class NewHead(NamedTuple):
@@ -66,6 +68,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         partition: How samples are split among clients. Default: set by the data set, usually 3 classes per client
             (``ClassShards``), or one of its users per client (``NaturalUsers``).
         skew: How the pictures of clients differ, such as ``Rotation``. Default: not at all.
+        poison: What attackers train on in place of their samples, such as ``LabelFlip``. Default: no client does.
         participation: Which clients take part in a round. Default: all.
         speeds: How long each client computes in a round, in simulated seconds. Default: ``FixedExponential``.
         time_per: What the speeds are: seconds of a ``round``, or of each training ``sample`` of a client in a round.
@@ -102,6 +105,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         init_args: What it was made with, by name.
         tables: The clients' samples, by split; after ``setup``.
         run_tables: Those of the run's clients, which are others where ``new_clients`` are tested.
+        attackers: Which clients are known to attack, for reports alone, ``[eval_clients]``; empty until it is known.
         evaluation_order: Ids of the clients, largest first, ``[eval_clients]``; after ``setup``.
     """
 
@@ -120,6 +124,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         num_clients: Clients | None = None,
         partition: Partition | None = None,
         skew: Skew | None = None,
+        poison: Poison | None = None,
         participation: Participation | None = None,
         speeds: Speeds | None = None,
         time_per: Literal["round", "sample"] = "round",
@@ -140,7 +145,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         seed: Seed = 1,
     ) -> None:
         super().__init__()
-        for part, kind in ((partition, Partition), (skew, Skew), (participation, Participation), (speeds, Speeds)):
+        kinds = {Partition: partition, Skew: skew, Poison: poison, Participation: participation, Speeds: speeds}
+        for kind, part in kinds.items():
             if not isinstance(part, kind | None):
                 raise PflError(f"data.{kind.__name__.lower()} must be an object of {kind.__name__}, got {part}")
         if new_head_steps is not None and new_head_epochs != NEW_HEAD_EPOCHS:
@@ -153,6 +159,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self.num_clients = num_clients or DEFAULT_CLIENTS
         self.partition = partition or self.usual_partition()
         self.skew = skew
+        self.poison = poison
         self.participation = participation or Participation()  # it has state, so it must not be shared
         self.speeds = speeds or FixedExponential()
         self.time_per = time_per
@@ -169,6 +176,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self.partition_seed = partition_seed
         self.tables: dict[Split, ClientTable] = {}
         self.run_tables: dict[Split, ClientTable] = {}
+        self.attackers = torch.zeros(0, dtype=torch.bool)
 
     @property
     def new_head(self) -> NewHead | None:
@@ -245,7 +253,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         run, parts = self.assign(samples, None if test is None else len(train.targets))
         if not self.held_out.test_clients:
             check_test_samples(parts["test"][: self.training_clients])
-        self.run_tables = self._tables(samples, run, "skew")
+        self.run_tables = self._tables(samples, run, OF_RUN)
         self.tables = self._tables(samples, parts, "new skew") if self.new_clients else self.run_tables
         self.evaluation_order = largest_first(self.tables["train"].counts)
 
@@ -261,7 +269,24 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
                 raise PflError(f"{name} targets are masks, which it would leave; allowed: Blur, Colour, Noise")
             inputs = skewed(inputs, parts.values(), self.skew, (self.partition_seed, stream))
         resident = Samples(inputs, samples.targets, transform)
+        if self.poison is not None and stream == OF_RUN:
+            resident, parts = self._poisoned(resident, parts, self.poison)
         return {split: ClientTable(resident, indices) for split, indices in parts.items()}
+
+    def _poisoned(
+        self, samples: Samples, parts: dict[Split, Parts], poison: Poison
+    ) -> tuple[Samples, dict[Split, Parts]]:
+        """The samples of all clients with those that attackers make of them, and who holds which.
+
+        Raises:
+            PflError: If they cannot be poisoned, or an attacker is no client.
+        """
+        clients = self.training_clients
+        poison.check(samples, self.task, type(self).__name__)
+        poison.find(self.client_names, clients, "data.poison.clients")
+        attackers = torch.zeros(self.num_clients, dtype=torch.bool)
+        attackers[:clients] = poison.among(self.seed, clients)
+        return poisoned(samples, parts, poison, self.task, attackers, (self.seed, "poison"))
 
     @classmethod
     def default_values(cls) -> dict[str, Any]:
@@ -357,7 +382,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     def _round(self, index: int, clients: Sequence[int], times: Times) -> Round:
         """The round of some clients and their computation times, ``[cohort]`` both, with the largest client first."""
         ids = torch.tensor(clients)
-        table = self.tables["train"]
+        attacks = self.poison is not None and index >= self.poison.first_round
+        table = self.tables["poisoned" if attacks else "train"]
         order = largest_first(table.counts[ids])
         examples = table.examples(ids[order])
         weights = client_weights(examples.counts, "samples")
@@ -399,18 +425,31 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
 
     def make_eval_batch(self, ids: Tensor) -> EvalBatch:
         """The evaluation of some clients, ``[clients]``, in this order."""
-        evaluated: dict[str, Examples] = {split: self.tables[split].examples(ids) for split in self.eval_splits}
+        evaluated: dict[str, Examples] = {split: self._scored(split).examples(ids) for split in self.eval_splits}
         return EvalBatch(self.seed, self.tables["train"].examples(ids), evaluated)
+
+    def _scored(self, split: Split) -> ClientTable:
+        """What clients are scored on in a split: benign ones alone, if there are any, and attackers apart."""
+        if split == "attackers":
+            return self.tables["test"].of(self.attackers)
+        return self.tables[split].of(~self.attackers) if self.has_both else self.tables[split]
+
+    @property
+    def has_both(self) -> bool:
+        """Whether some of the clients attack, and others do not."""
+        return 0 < int(self.attackers.sum()) < len(self.attackers)
 
     @property
     def eval_splits(self) -> list[Split]:
-        """The splits to evaluate: ``test``, and ``val``, ``choice`` and ``train`` if the options ask for them."""
+        """The splits to evaluate: ``test``, and others if the options ask for them, or clients attack."""
         held_out = self.held_out
         shares: dict[Split, float] = {
             "val": held_out.val_fraction + held_out.val_clients,
             "test": 1,
             "choice": held_out.choice_fraction,
             "train": self.eval_train,
+            "attackers": self.has_both,
+            "backdoor": "backdoor" in self.tables,
         }
         return [split for split, share in shares.items() if share]
 

@@ -11,7 +11,8 @@ from numpy.random import Generator
 from pfl_lightning.data.partitions.partition import Indices, Parts
 from pfl_lightning.errors import PflError
 
-Split = Literal["train", "val", "test", "choice"]
+# the last three: what clients train on once attackers attack, their tests, and what a backdoor wants of others' tests
+Split = Literal["train", "val", "test", "choice", "poisoned", "attackers", "backdoor"]
 USUAL_TEST_FRACTION = 0.25
 
 

@@ -72,7 +72,7 @@ class Traffic:
         return Volume(self.message.bytes(models, self.parameters), entries, values)
 
 
-COUNTS = ("calls", "bytes", "dropped")  # of an aggregator
+COUNTS = ("calls", "bytes", "dropped", "weight_of_attackers")  # of an aggregator
 
 
 class Accounting:
@@ -147,5 +147,5 @@ class Accounting:
         """Continue from a ``state_dict``."""
         self.clock = Clock(**state["clock"])
         self.ledger = Ledger(**state["ledger"])
-        for name in COUNTS:
-            setattr(self.aggregator, name, state["sums"][name])
+        for name, count in state["sums"].items():
+            setattr(self.aggregator, name, count)

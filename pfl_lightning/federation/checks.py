@@ -242,14 +242,17 @@ def check_participation(participation: Participation, method: Any, base: type) -
         )
 
 
-def check_uplink(uplink: Sequence[Step], method: str, shared: Collection[str], uploads_models: bool) -> None:
-    """Refuse steps of uploads where clients upload no models.
+def check_uplink(
+    uplink: Sequence[Step], method: str, shared: Collection[str], uploads_models: bool, aggregator: Aggregator
+) -> None:
+    """Refuse steps of uploads where clients upload no models, or these do not come together.
 
     Args:
         uplink: The steps.
         method: Name of the method.
         shared: Names of the tensors of the shared model.
         uploads_models: Whether what clients upload under these names is a model.
+        aggregator: The method's aggregator.
 
     Raises:
         PflError: If there are such steps.
@@ -258,6 +261,12 @@ def check_uplink(uplink: Sequence[Step], method: str, shared: Collection[str], u
         what = "several models, or weighted ones" if shared else "no model"
         name = type(uplink[0]).__name__
         raise PflError(f"model.uplink must be empty with {method}, whose clients upload {what}, got {name}")
+    together = [type(step).__name__ for step in uplink if step.together]
+    if together and aggregator.needs != "rows":
+        raise PflError(
+            f"model.aggregator: {type(aggregator).__name__} is not possible with {together[0]}, which must see all "
+            "models of a round; allowed: Mean, or another vote"
+        )
 
 
 def check_aggregator(

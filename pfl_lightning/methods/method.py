@@ -51,6 +51,7 @@ from pfl_lightning.federation.own_training import own_eval_model, own_update, se
 from pfl_lightning.federation.pretrained import read_weights, take_weights
 from pfl_lightning.federation.saved_method import restore_method, save_method
 from pfl_lightning.federation.sparsity import Sparsity
+from pfl_lightning.federation.uploads import round_key, sent_one_by_one, set_attackers, start_sum
 from pfl_lightning.federation.versions import Versions
 from pfl_lightning.models import MLP, Head, InputKind, LoRA, Network, NetworkFactory, Part, Parts, start_network
 from pfl_lightning.objects import constructor_arguments, import_path, to_settings
@@ -58,7 +59,7 @@ from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.server import Aggregator, Message, Weighting, client_weights
 from pfl_lightning.tasks import Classification, Task
 from pfl_lightning.tree import Params, Tree, assign, movable, prefixed, repeated, select, sum_type
-from pfl_lightning.uplink import Senders, Step, pass_on, rebase_stale_uploads
+from pfl_lightning.uplink import Step, rebase_stale_uploads
 
 HOOKS = (
     *("extend_network", "initial_state", "server_state", "broadcast", "select_clients", "local_update"),
@@ -392,9 +393,7 @@ class Method(pl.LightningModule):
         """What the participants of a round have trained and uploaded, added up; each stores what it keeps."""
         uploads = self.shared or self.uploads
         aggregator = self.aggregator if uploads else Aggregator()  # losses alone are for the log
-        received = select(self.network.state_dict(), self.shared)
-        aggregator.memory = self.memory.tree
-        total = aggregator.start(batch.participants, round_key(batch), received=received)
+        total = start_sum(self, aggregator, batch, bool(uploads))
         result = self.cohort.train(partial(self.participate, batch), batch, self.clients, total, self.engine.dtype)
         if batch.arrivals is not None:
             self.versions.keep(batch.arrivals.update.held, batch.round_index, self.broadcast())
@@ -415,8 +414,7 @@ class Method(pl.LightningModule):
             received = self.versions.received(stale.began, batch.round_index, received)
         trained, losses = own_update(self, cohort, received, key)
         changed = {name: rows for name, rows in trained.own.items() if rows is not received.own.get(name)}
-        senders = Senders(cohort.ids, received, self.engine.trainable, self.num_clients, key)
-        model = pass_on(self.steps, select(changed, self.shared), senders)
+        model = sent_one_by_one(self, batch, cohort.ids, received, select(changed, self.shared))
         others = {name: rows for name, rows in trained.own.items() if name.split(".")[0] in self.uploads}
         volume = Traffic(self.message, self.engine.trainable).measured({**model, **others, LOSS: losses})
         if stale:
@@ -555,6 +553,7 @@ class Method(pl.LightningModule):
             test_only = data.training_clients < data.eval_clients
             self.build(*shape, data.seed, data.pretrained(), test_only, data.input_kind, weights)
         set_own_training(self, data)
+        set_attackers(self, data)
         check_participation(data.participation, self, Method)
         check_never_training(data, self)
         has_body = len(self.network.state_dict()) > len(self.parts["head"])
@@ -612,7 +611,7 @@ class Method(pl.LightningModule):
         chooses = type(self).select_clients is not Method.select_clients
         uploaded = (self.shared, self.uploads, self.shared & statistics)
         check_aggregator(self.aggregator, name, *uploaded, self.weighting, chooses, self.uploads_models)
-        check_uplink(self.uplink, name, self.shared, self.uploads_models)
+        check_uplink(self.uplink, name, self.shared, self.uploads_models, self.aggregator)
         tensors = movable(self.network)
         start = checked_rows(self.initial_state(tensors, num_clients, seed), num_clients)
         self.clients = ClientStates(start)
@@ -763,11 +762,6 @@ class Method(pl.LightningModule):
             PflError: If an entry is missing or wrong, or of another method, network or data set.
         """
         restore_method(self, checkpoint)
-
-
-def round_key(batch: Round) -> Key:
-    """Key of all that is drawn at random in a round."""
-    return batch.seed, "train", batch.round_index
 
 
 def method_of(module: pl.LightningModule) -> Method:

@@ -14,7 +14,7 @@ from pfl_lightning.server.mixing_matrix import Mixing, MixingMatrix
 from pfl_lightning.server.quantile import ClientSums, quantile_from_sums
 from pfl_lightning.server.secure_aggregator import SecureAggregator
 from pfl_lightning.server.topology import Complete, ErdosRenyi, Exponential, GraphFile, Ring, Star, Topology, Torus
-from pfl_lightning.server.votes import Median, TrimmedMean, Vote
+from pfl_lightning.server.votes import Mean, Median, TrimmedMean, Vote
 from pfl_lightning.server.weights import (
     Weighting,
     client_weights,
@@ -38,6 +38,7 @@ __all__ = [
     "GeometricMedian",
     "GraphFile",
     "Krum",
+    "Mean",
     "Median",
     "Message",
     "Mixing",

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -8,6 +9,7 @@ from pfl_lightning.seeding import Key
 from pfl_lightning.server.messages import nbytes
 from pfl_lightning.tree import Tree, add_to, mix
 
+Together = Callable[[Tensor, Tree], Tree]  # takes the ids of all clients of a round, and their models
 UPLOADED = "sums/bytes"  # travels with the tensors that processes add up
 
 
@@ -31,6 +33,9 @@ class Aggregator:
         calls: Number of sums so far.
         bytes: Bytes that all clients have uploaded for them so far.
         dropped: Models that were left out so far since they were not finite, if it sees models.
+        weight_of_attackers: Their share of a model that is a weighted sum, added up over all votes so far.
+        together: What happens to all models of a round together, if it sees them; see ``Step.together``.
+        attackers: Which clients are known to attack, ``[clients]``, for reports alone; empty for none.
         memory: What it remembers from round to round, ``[...]`` each; see ``initial_memory``. It is changed in place.
     """
 
@@ -42,6 +47,9 @@ class Aggregator:
         self.calls = 0
         self.bytes = 0
         self.dropped = 0
+        self.weight_of_attackers = 0.0
+        self.together: Together | None = None
+        self.attackers = torch.zeros(0, dtype=torch.bool)
         self.memory: Tree = {}
 
     def initial_memory(self, received: Tree) -> Tree:

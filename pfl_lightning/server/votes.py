@@ -12,7 +12,7 @@ from pfl_lightning import processes
 from pfl_lightning.bounds import ROUNDING, ShareBelowHalf
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import Key
-from pfl_lightning.server.aggregator import Aggregator, Upload, WeightedSum
+from pfl_lightning.server.aggregator import Aggregator, Together, Upload, WeightedSum
 from pfl_lightning.server.messages import nbytes
 from pfl_lightning.threads import pool
 from pfl_lightning.tree import Tree, mix, select
@@ -68,7 +68,23 @@ class Vote(Aggregator, ABC):
 
     def scalars(self) -> dict[str, float]:
         """See ``Aggregator.scalars``."""
-        return {**super().scalars(), "votes/dropped": float(self.dropped)}
+        scalars = {**super().scalars(), "votes/dropped": float(self.dropped)}
+        if self.weighs and self.attackers.any():
+            scalars["votes/attackers"] = self.weight_of_attackers / max(self.calls, 1)
+        return scalars
+
+    @property
+    def weighs(self) -> bool:
+        """Whether the clients' models are weighed as wholes."""
+        return type(self).mixes is not Vote.mixes
+
+
+class Mean(Vote):
+    """The mean of each entry over the clients, which count the same: what an attack does without a defence."""
+
+    def combine(self, rows: Tensor) -> Tensor:
+        """See ``Vote``."""
+        return rows.mean(0)
 
 
 class Median(Vote):
@@ -128,7 +144,7 @@ class Ballot(WeightedSum):
         """Receive the models of these clients, ``[clients]``."""
         models = select(upload.tree, self.received)
         self.ids.append(ids)
-        self.rows.append({name: stack.reshape(len(ids), -1) for name, stack in models.items()})
+        self.rows.append(models)
         others = {name: total for name, total in upload.tree.items() if name not in models}
         super().add(ids, Upload(others, upload.nbytes))
 
@@ -143,7 +159,7 @@ class Ballot(WeightedSum):
             return
         rows = {}
         for name in names:
-            nothing = self.received[name].new_zeros(0, self.received[name].numel())
+            nothing = self.received[name].new_zeros(0, *self.received[name].shape)
             stack = torch.cat([models[name] for models in self.rows] or [nothing])
             rows[name] = processes.all_to_all([stack] * peers, arriving)
         self.ids = [processes.all_to_all([ids] * peers, arriving)]
@@ -152,6 +168,8 @@ class Ballot(WeightedSum):
     def result(self) -> Tree:
         """End the vote and count it; with too few finite models, the result is what clients received."""
         others = super().result()
+        if self.vote.together is not None:
+            self.meet(self.vote.together)
         ids = torch.cat(self.ids)
         order = ids.argsort()
         counts = finite(self.rows)[order]
@@ -160,12 +178,34 @@ class Ballot(WeightedSum):
         if counts.sum() < self.vote.fewest:
             return {**others, **models.start}
         mixes = None
-        if type(self.vote).mixes is not Vote.mixes:
-            mixes = self.vote.mixes(models.inner_products(), ids[order][counts])
+        if self.vote.weighs:
+            clients = ids[order][counts]
+            mixes = self.vote.mixes(models.inner_products(), clients)
+            self.weigh_attackers(mixes, clients)
         result = models.map(lambda rows, start: self._value(mixed(rows, start, mixes)))
         for name, row in models.memory.items():
             row.copy_(result[name] - models.start[name])
         return {**others, **result}
+
+    def meet(self, together: Together) -> None:
+        """Let something happen to the models of all clients together, by rising id."""
+        ids, order = torch.cat(self.ids).sort()
+        stacks = {name: torch.cat([models[name] for models in self.rows]) for name in self.rows[0]}
+        self.ids = [ids]
+        self.rows = [together(ids, {name: stack[order.to(stack.device)] for name, stack in stacks.items()})]
+
+    def weigh_attackers(self, mixes: Tensor | None, ids: Tensor) -> None:
+        """Note which share of the result is of known attackers.
+
+        Args:
+            mixes: As from ``Vote.mixes``.
+            ids: The clients, ``[clients]``.
+        """
+        if mixes is None or not self.vote.attackers.any():
+            return
+        weights = mixes[:, : len(ids)].sum(0)
+        attackers = weights[self.vote.attackers[ids].to(weights.device)]
+        self.vote.weight_of_attackers += float(attackers.sum() / weights.sum()) if weights.sum() > 0 else 0.0
 
     def _value(self, rows: Tensor) -> Tensor:
         """What the rule makes of rows, checked."""
@@ -183,7 +223,7 @@ class Models:
     """The models of a round, of which some entries are worked on at a time: joined they would leave the cache.
 
     Args:
-        chunks: The models, ``[clients, entries]`` each.
+        chunks: The models, ``[clients, ...]`` each.
         places: Those that count, among all of all chunks, in their order.
         start: What they began with, ``[...]`` each.
         memory: Changes of another one that counts as a last one, ``[...]`` each; empty for none.
@@ -210,7 +250,7 @@ class Models:
 
     def _each(self, work: Callable[[Tensor, Tensor], Tensor], name: str) -> Iterator[Tensor]:
         """What some work makes of each part of a tensor's entries, in order; on a CPU in several threads."""
-        chunks = [models[name] for models in self.chunks]
+        chunks = [models[name].reshape(len(models[name]), -1) for models in self.chunks]
         on_cpu = chunks[0].device.type == "cpu"
         size = CPU_ENTRIES if on_cpu else DEVICE_ENTRIES
         start = self.start[name].reshape(-1).to(chunks[0])
@@ -236,8 +276,9 @@ def finite(chunks: Sequence[Tree]) -> Tensor:
 
 def finite_rows(stack: Tensor) -> Tensor:
     """Which rows have finite entries alone, ``[rows]``; mostly their sums tell, which are many times faster to take."""
-    found = stack.sum(1).isfinite()
-    return found if found.all() else stack.isfinite().all(1)
+    entries = stack.reshape(len(stack), -1)
+    found = entries.sum(1).isfinite()
+    return found if found.all() else entries.isfinite().all(1)
 
 
 def in_order(rows: Tensor) -> Tensor:

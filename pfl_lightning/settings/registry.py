@@ -39,6 +39,7 @@ KINDS = {
     "partitions": Kind("data", "Partition", "--data.partition"),
     "sizes": Kind("data", "Sizes", "--data.partition.sizes"),
     "skews": Kind("data", "Skew", "--data.skew"),
+    "poisons": Kind("data", "Poison", "--data.poison"),
     "participations": Kind("system", "Participation", "--data.participation", with_base=True),
     "staleness": Kind("system", "Staleness", "--data.participation.staleness"),
     "speeds": Kind("system", "Speeds", "--data.speeds"),

@@ -7,6 +7,7 @@ from pfl_lightning.system.asynchronous import (
     ServerUpdate,
     Staleness,
 )
+from pfl_lightning.system.attackers import Attackers
 from pfl_lightning.system.clock import Clock
 from pfl_lightning.system.ledger import Ledger
 from pfl_lightning.system.participation import Participation
@@ -22,6 +23,7 @@ from pfl_lightning.system.speeds import (
 
 __all__ = [
     "Asynchronous",
+    "Attackers",
     "Clock",
     "Constant",
     "DynamicExponential",

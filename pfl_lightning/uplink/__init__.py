@@ -1,15 +1,22 @@
 """What happens to an upload between a client and the server: a list of steps, each a pure function of rows."""
 
-from pfl_lightning.uplink.attacks import Attack, SignFlip
-from pfl_lightning.uplink.steps import Clip, Quantize, Senders, Step, pass_on, rebase_stale_uploads
+from pfl_lightning.uplink.attacks import ALIE, IPM, Attack, Collusion, Gaussian, MinMax, Scaled, SignFlip
+from pfl_lightning.uplink.steps import Clip, Quantize, Senders, Step, one_by_one, pass_on, rebase_stale_uploads
 
 __all__ = [
+    "ALIE",
+    "IPM",
     "Attack",
     "Clip",
+    "Collusion",
+    "Gaussian",
+    "MinMax",
     "Quantize",
+    "Scaled",
     "Senders",
     "SignFlip",
     "Step",
+    "one_by_one",
     "pass_on",
     "rebase_stale_uploads",
 ]

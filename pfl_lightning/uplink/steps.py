@@ -1,8 +1,9 @@
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from math import ceil
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,8 +22,9 @@ class Senders(NamedTuple):
         ids: Their ids, ``[clients]``, on the device of the rows.
         received: What they began the round with, ``[...]`` or ``[clients, ...]`` each.
         parameters: Names of the network's parameters; other tensors of a model are statistics of BatchNorm.
-        num_clients: Number of clients of the run, whether they take part or not.
+        num_clients: Number of clients of the run that can train, whether they take part or not.
         key: Key of the round's randomness; it begins with the seed of the run.
+        round_index: Rounds before this one.
     """
 
     ids: Tensor
@@ -30,6 +32,7 @@ class Senders(NamedTuple):
     parameters: Set[str]
     num_clients: int
     key: Key
+    round_index: int
 
 
 class Step(ABC):
@@ -37,7 +40,13 @@ class Step(ABC):
 
     Steps may be repeated, and see some clients at a time, in any order: what they draw at random must follow from the
     key and the clients' ids.
+
+    Attributes:
+        together: Whether it must see all clients of a round at once, by rising id. Then the server needs a vote, and
+            the steps that follow see them together, too.
     """
+
+    together: ClassVar[bool] = False
 
     @abstractmethod
     def __call__(self, rows: Tree, senders: Senders) -> Tree:
@@ -65,6 +74,11 @@ def pass_on(steps: Sequence[Step], rows: Tree, senders: Senders) -> Tree:
     for step in steps:
         rows = alike(rows, step(rows, senders), type(step).__name__)
     return rows
+
+
+def one_by_one(steps: Sequence[Step]) -> Sequence[Step]:
+    """The steps before the first that must see all clients at once."""
+    return [*takewhile(lambda step: not step.together, steps)]
 
 
 def alike(rows: Tree, after: Tree, step: str) -> Tree:

@@ -9,8 +9,8 @@ from fakes.torch_sgd import KEY
 from torch import nn
 
 from pfl_lightning.client import Engine, Phase, Proximity, engine
-from pfl_lightning.threads import map_in_threads
 from pfl_lightning.models import LeNet5, Network
+from pfl_lightning.threads import map_in_threads
 from pfl_lightning.tree import Params
 
 

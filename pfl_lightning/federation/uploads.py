@@ -1,0 +1,70 @@
+"""What clients of a method send: the steps of an upload, those that see all of them together, and who attacks."""
+
+from collections.abc import Collection
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pfl_lightning.data import FederatedDataModule, Round
+from pfl_lightning.seeding import Key
+from pfl_lightning.server import Aggregator, WeightedSum
+from pfl_lightning.system import Attackers
+from pfl_lightning.tree import Params, Tree, select
+from pfl_lightning.uplink import Senders, one_by_one, pass_on
+
+
+def round_key(batch: Round) -> Key:
+    """Key of all that is drawn at random in a round."""
+    return batch.seed, "train", batch.round_index
+
+
+def start_sum(method: Any, aggregator: Aggregator, batch: Round, uploads: bool) -> WeightedSum:
+    """Start the sum of a round.
+
+    Args:
+        method: The method.
+        aggregator: Adds up; it may be another one than the method's.
+        batch: The round.
+        uploads: Whether clients send anything but their losses.
+    """
+    received = select(method.network.state_dict(), method.shared)
+    steps = method.steps[len(one_by_one(method.steps)) :]
+    aggregator.memory = method.memory.tree
+    aggregator.together = partial(_together, method, steps, batch, Params(received, {})) if steps and uploads else None
+    return aggregator.start(batch.participants, round_key(batch), received=received)
+
+
+def _together(method: Any, steps: list[Any], batch: Round, received: Params, ids: Tensor, rows: Tree) -> Tree:
+    """The models of all clients of a round, ``[clients, ...]`` each, after the steps that see them together."""
+    device = next(iter(rows.values())).device
+    return pass_on(steps, rows, senders_of(method, batch, ids.to(device), received))
+
+
+def senders_of(method: Any, batch: Round, ids: Tensor, received: Params) -> Senders:
+    """Some clients of a round as steps see them; arguments as ``Senders`` has them."""
+    parameters: Collection[str] = method.engine.trainable
+    clients = batch.training_clients
+    return Senders(ids, received, frozenset(parameters), clients, round_key(batch), batch.round_index)
+
+
+def sent_one_by_one(method: Any, batch: Round, ids: Tensor, received: Params, trained: Tree) -> Tree:
+    """The models of some clients after the steps that see them one by one; arguments as for ``Senders``."""
+    return pass_on(one_by_one(method.steps), trained, senders_of(method, batch, ids, received))
+
+
+def set_attackers(method: Any, data: FederatedDataModule) -> None:
+    """Let the data, which scores attackers apart, and the aggregator know which clients attack.
+
+    Raises:
+        PflError: If one is no client of the data.
+    """
+    attackers = torch.zeros(data.eval_clients, dtype=torch.bool)
+    clients = data.training_clients
+    for option, parts in (("data.poison", [data.poison]), ("model.uplink", method.uplink)):
+        for part in parts if not data.new_clients else []:
+            if isinstance(part, Attackers):
+                part.find(data.client_names, clients, f"{option}.clients")
+                attackers[:clients] |= part.among(data.seed, clients)
+    data.attackers = method.aggregator.attackers = attackers
