@@ -12,7 +12,7 @@ from pfl_lightning.callbacks.round_csv import RoundCsv, RunTable, columns_of, cs
 from pfl_lightning.callbacks.run_folder import folder_of
 from pfl_lightning.data import federated
 from pfl_lightning.methods import Method, method_of
-from pfl_lightning.metrics import ClientScores, client_percentiles, superquantile
+from pfl_lightning.metrics import ClientScores, client_percentiles, fairness_summary, superquantile
 from pfl_lightning.report.run_files import CLIENTS
 from pfl_lightning.score_kind import ACCURACY
 
@@ -30,6 +30,7 @@ class PercentileErrors(RunTable):
         errors: Also log mean, percentiles and superquantiles of the errors, 1 - accuracy, as Delta-FL reports them:
             ``test/global/error/p90`` and so on.
         table: Whether to write ``clients.csv``.
+        fairness: Also log how equal scores are, by the indices of Gini and Jain and the entropy.
     """
 
     file = CLIENTS
@@ -40,11 +41,13 @@ class PercentileErrors(RunTable):
         tails: tuple[OpenUnitInterval, ...] = (0.1,),
         errors: bool = False,
         table: bool = True,
+        fairness: bool = False,
     ) -> None:
         self.percentiles = percentiles
         self.tails = tails
         self.errors = errors
         self.table = table
+        self.fairness = fairness
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Open the table in the run's folder."""
@@ -82,6 +85,8 @@ class PercentileErrors(RunTable):
         summary = client_percentiles(values, samples, self.percentiles)
         for tail in self.tails:
             summary[f"superquantile_{100 * tail:g}"] = sign * superquantile(sign * values, samples, tail)
+        if self.fairness:
+            summary |= fairness_summary(values)
         method.log_dict({f"{tag}/{key}": value.float() for key, value in summary.items()})
 
 

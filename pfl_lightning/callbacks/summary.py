@@ -26,14 +26,15 @@ from pfl_lightning.server import DPAggregator
 from pfl_lightning.tasks import Classification, Task
 
 COLUMNS = ("mean", "worst", "p10", "p50", "p90")
+APART = ("attackers", "backdoor")  # splits that show what an attack does
 
 
 class RunSummary(pl.Callback):
     """Prints the final scores, what targets are but classes, the density of sparse models, the time and the run folder.
 
     The 10th, 50th and 90th percentile come from ``PercentileErrors``; columns of percentiles that it does not log are
-    empty. Further columns have the score of all samples ``pooled``, where it is none of theirs, and count the clients
-    without a value (``left out``), if there are any.
+    empty. Further columns have the score of all samples ``pooled``, where it is none of theirs, the means of the
+    attackers and of what a ``backdoor`` does, and count the clients without a value (``left out``), if there are any.
 
     Args:
         verbose: Whether it says how each layer was trained, too.
@@ -110,19 +111,24 @@ class RunSummary(pl.Callback):
         evaluated = "New clients" if federated(trainer).new_clients else "Clients"
         title = f"{evaluated}' {split} {score_kind.label} after round {method.accounting.clock.rounds}"
         table = Table("model", *COLUMNS, title=title, title_justify="left")
-        names = {model: f"{split}/{model}/{score_kind.name}" for model in method.evaluated_models}
-        left_out = {model: int(trainer.callback_metrics.get(f"{name}/left_out", 0)) for model, name in names.items()}
+        found = trainer.callback_metrics
+        models = method.evaluated_models
+        keys = {"pooled": f"{split}/{{}}/{score_kind.name}/pooled"}
+        keys |= {apart: f"{apart}/{{}}/{score_kind.name}/mean" for apart in APART}
+        further = {column: key for column, key in keys.items() if any(key.format(model) in found for model in models)}
+        left_out = {model: int(found.get(f"{split}/{model}/{score_kind.name}/left_out", 0)) for model in models}
         counts_left_out = any(left_out.values())
-        pooled = ["pooled"] * any(f"{name}/pooled" in trainer.callback_metrics for name in names.values())
-        for column in (*pooled, *["left out"] * counts_left_out):
+        for column in (*further, *["left out"] * counts_left_out):
             table.add_column(column)
-        for model, name in names.items():
-            values = [trainer.callback_metrics.get(f"{name}/{column}") for column in (*COLUMNS, *pooled)]
+        for model in models:
+            values = [found.get(f"{split}/{model}/{score_kind.name}/{column}") for column in COLUMNS]
+            values += [found.get(key.format(model)) for key in further.values()]
             shown = ("" if value is None else score_kind.show(float(value)) for value in values)
             table.add_row(model, *shown, *([str(left_out[model])] if counts_left_out else []))
         if score_kind == method.task.score:
             for name, summary in _guesses(federated(trainer), method.task, split).items():
-                shown = (score_kind.show(float(summary[column])) for column in (*COLUMNS, *pooled))
+                values = [summary.get(column) for column in (*COLUMNS, *further)]
+                shown = ("" if value is None else score_kind.show(float(value)) for value in values)
                 table.add_row(name, *shown, *[str(int(summary.get("left_out", 0)))] * counts_left_out)
         return table
 

@@ -2,7 +2,7 @@ from pfl_lightning.metrics.client_metric import ClientMetric, MetricFactory, bui
 from pfl_lightning.metrics.client_scores import ClientScore, ClientScores
 from pfl_lightning.metrics.concordance import ConcordanceIndex
 from pfl_lightning.metrics.density import ClientDensity, density
-from pfl_lightning.metrics.functional import client_percentiles, superquantile, weighted_quantile
+from pfl_lightning.metrics.functional import client_percentiles, fairness_summary, superquantile, weighted_quantile
 from pfl_lightning.metrics.similarity import orthonormal, pair_correlation, pairs, principal_angle_distance
 from pfl_lightning.metrics.tail import smooth_quantile, tail_weights
 
@@ -15,6 +15,7 @@ __all__ = [
     "MetricFactory",
     "build_metric",
     "client_percentiles",
+    "fairness_summary",
     "density",
     "metric_name",
     "orthonormal",

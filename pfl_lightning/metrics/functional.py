@@ -1,5 +1,7 @@
 """Summaries of one number per client. Pure functions of ``values`` and ``weights``, both ``[clients]``."""
 
+from math import log
+
 import torch
 from torch import Tensor
 
@@ -86,6 +88,42 @@ def client_summary(values: Tensor, weights: Tensor, higher_is_better: bool = Tru
         "weighted_mean": (values * weights).sum() / weights.sum(),
         "std": values.std(correction=0),
         "worst": values.min() if higher_is_better else values.max(),
+    }
+
+
+def fairness_summary(values: Tensor) -> dict[str, Tensor]:
+    """How equal a score is over the clients, by indices that others print.
+
+    Formulas, over the n clients with shares ``q_k = x_k / sum_j x_j``:
+
+        gini    = sum_jk |x_j - x_k| / (2 n^2 mean x)        0 if all are equal
+        jain    = (sum_k x_k)^2 / (n sum_k x_k^2)            1 if all are equal, 1 / n if one has all
+        entropy = -sum_k q_k log q_k / log n                 1 if all are equal, 0 if one has all
+
+    Paper: Jain, Chiu, Hawe, A Quantitative Measure of Fairness and Discrimination for Resource Allocation in Shared
+    Computer Systems, DEC Research Report TR-301, 1984.
+
+    Args:
+        values: One number per client, not negative, ``[clients]``.
+
+    Returns:
+        ``gini``, ``jain`` and ``entropy``, ``[]`` each; nan without clients, if one is negative, or if all are 0.
+
+    Examples:
+        >>> {name: round(value.item(), 4) for name, value in fairness_summary(torch.tensor([1.0, 3.0])).items()}
+        {'gini': 0.25, 'jain': 0.8, 'entropy': 0.8113}
+    """
+    x = values.double()
+    clients = len(x)
+    if not clients or x.min() < 0 or not x.sum() > 0:
+        return dict.fromkeys(("gini", "jain", "entropy"), values.new_tensor(torch.nan))
+    ranks = torch.arange(1, clients + 1, device=x.device)
+    shares = x / x.sum()
+    entropy = torch.special.entr(shares).sum() / log(clients) if clients > 1 else x.new_tensor(1.0)
+    return {
+        "gini": ((2 * ranks - clients - 1) * shares.sort().values).sum() / clients,
+        "jain": 1 / (clients * (shares**2).sum()),
+        "entropy": entropy,
     }
 
 

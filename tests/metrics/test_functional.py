@@ -6,7 +6,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pfl_lightning.metrics.functional import client_percentiles, client_summary, superquantile, weighted_quantile
+from pfl_lightning.metrics.functional import (
+    client_percentiles,
+    client_summary,
+    fairness_summary,
+    superquantile,
+    weighted_quantile,
+)
 
 clients = st.lists(st.tuples(st.integers(-9, 9), st.integers(0, 9)), min_size=1, max_size=12).filter(
     lambda pairs: any(weight for _, weight in pairs)
@@ -64,3 +70,20 @@ def test_everything_is_nan_without_clients():
     numbers += [*client_summary(*none).values(), *client_percentiles(*none, (5, 95)).values()]
     assert len(numbers) == 10
     assert all(number.shape == () and number.isnan() for number in numbers)
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=12).filter(any))
+def test_fairness_is_its_definition(numbers):
+    values = torch.tensor(numbers, dtype=torch.float64)
+    shares = values.numpy() / sum(numbers)
+    differences = np.abs(np.subtract.outer(numbers, numbers)).sum()
+    logs = sum(share * np.log(share) for share in shares if share)
+    found = {name: value.item() for name, value in fairness_summary(values).items()}
+    assert found["gini"] == pytest.approx(differences / (2 * len(numbers) * sum(numbers)), abs=1e-12)
+    assert found["jain"] == pytest.approx(sum(numbers) ** 2 / (len(numbers) * sum(n * n for n in numbers)))
+    assert found["entropy"] == pytest.approx(-logs / np.log(len(numbers)) if len(numbers) > 1 else 1.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("values", [[], [0.0, 0.0], [-1.0, 2.0]])
+def test_fairness_of_what_cannot_be_shared_out_is_not_defined(values):
+    assert all(value.isnan() for value in fairness_summary(torch.tensor(values)).values())

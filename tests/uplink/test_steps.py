@@ -19,9 +19,9 @@ from pfl_lightning.server import (
     TrimmedMean,
 )
 from pfl_lightning.system import Asynchronous
+from pfl_lightning.system.attackers import drawn
 from pfl_lightning.tree import Params
 from pfl_lightning.uplink import Clip, Quantize, Senders, SignFlip, Step, pass_on, rebase_stale_uploads
-from pfl_lightning.uplink.attacks import attackers
 from pfl_lightning.uplink.steps import Prune
 
 RECEIVED = {"w": torch.tensor([1.0, -1.0]), "b": torch.tensor([2.0]), "mean": torch.tensor([5.0])}
@@ -34,7 +34,7 @@ ROWS = {
 
 def senders(ids=(0, 1, 2), num_clients=3, received=RECEIVED, seed=1):
     parameters = {name for name in received if name != "mean"}
-    return Senders(torch.tensor(ids), Params(received, {}), parameters, num_clients, (seed, "train", 0))
+    return Senders(torch.tensor(ids), Params(received, {}), parameters, num_clients, (seed, "train", 0), 0)
 
 
 def test_a_clipped_change_has_the_norm_over_all_parameters_and_keeps_its_direction():
@@ -58,12 +58,12 @@ def test_a_flipped_change_is_as_far_on_the_other_side_and_a_step_back_flips_it_a
 
 
 def test_attackers_are_always_the_same_and_so_many_as_the_share_says():
-    few = attackers(1, 10, 0.3)
+    few = drawn(1, 10, 0.3)
     assert int(few.sum()) == 3
-    assert int(attackers(1, 9, 0.2).sum()) == 1
-    assert (attackers(1, 10, 0.5) | ~few).all(), "more attackers are those and others"
-    assert [*map(int, (attackers(1, 10, 0.0).sum(), attackers(1, 10, 1.0).sum()))] == [0, 10]
-    assert not torch.equal(few, attackers(2, 10, 0.3))
+    assert int(drawn(1, 9, 0.2).sum()) == 1
+    assert (drawn(1, 10, 0.5) | ~few).all(), "more attackers are those and others"
+    assert [*map(int, (drawn(1, 10, 0.0).sum(), drawn(1, 10, 1.0).sum()))] == [0, 10]
+    assert not torch.equal(few, drawn(2, 10, 0.3))
     ids = (int(few.nonzero()[0, 0]), int((~few).nonzero()[0, 0]), int((~few).nonzero()[1, 0]))
     sent = SignFlip(0.3)(ROWS, senders(ids, num_clients=10))
     assert sent["w"].tolist() == [[-2.0, -1.0], *ROWS["w"].tolist()[1:]]
