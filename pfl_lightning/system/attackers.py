@@ -6,6 +6,7 @@ from torch import Tensor
 
 from pfl_lightning.bounds import ROUNDING, ClosedUnitInterval, NonNegativeInt
 from pfl_lightning.errors import number_of
+from pfl_lightning.objects import constructor_arguments
 from pfl_lightning.seeding import random_bits
 
 
@@ -16,6 +17,9 @@ class Attackers:
         share: Share of the clients that attack, rounded down to whole clients, among all that can train.
         clients: Their names or numbers, in place of a share.
         first_round: The round that they begin with, from 0; until then they are as others.
+
+    Attributes:
+        init_args: What it was made with, by name.
     """
 
     def __init__(
@@ -24,6 +28,7 @@ class Attackers:
         clients: Sequence[str | int] | None = None,
         first_round: NonNegativeInt = 0,
     ) -> None:
+        self.init_args = constructor_arguments(Attackers)
         self.share = share
         self.clients = clients
         self.first_round = first_round
