@@ -28,6 +28,7 @@ class Attackers:
         clients: Sequence[str | int] | None = None,
         first_round: NonNegativeInt = 0,
     ) -> None:
+        super().__init__()
         self.init_args = constructor_arguments(Attackers)
         self.share = share
         self.clients = clients
