@@ -1,6 +1,7 @@
 from pfl_lightning.callbacks.client_metrics import ClientMetrics
 from pfl_lightning.callbacks.client_tables import EvaluationTable, PercentileErrors
 from pfl_lightning.callbacks.cosine_maps import CosineMaps
+from pfl_lightning.callbacks.cross_site import CrossSite
 from pfl_lightning.callbacks.doubling import OracleDoubling, StageDoubling
 from pfl_lightning.callbacks.evaluation import EvaluateStartAndEnd
 from pfl_lightning.callbacks.figures import RunFigures
@@ -15,6 +16,7 @@ from pfl_lightning.callbacks.summary import RunSummary
 __all__ = [
     "ClientMetrics",
     "CosineMaps",
+    "CrossSite",
     "EvaluateStartAndEnd",
     "EvaluationTable",
     "GradientDoubling",

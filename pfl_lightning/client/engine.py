@@ -390,23 +390,28 @@ class Engine:
             Sums over each client's examples, by name, ``[cohort, ...]``: of their ``loss``, of the task's statistics,
             and of the ``amount`` if it has amounts.
         """
-        dtype = sum_type(self.dtype)
         totals: Tree = {}
         for predictions in self.predictions(examples, params):
-            rows, outputs, targets, present = predictions
-            statistics = self.task.statistics(outputs.flatten(0, 1), targets.flatten(0, 1))
-            if (amounts := self.task.amounts(targets.flatten(0, 1))) is not None:
-                statistics = {**statistics, AMOUNT: amounts}
-            for name, values in {"loss": self.loss(outputs, targets).flatten(), **statistics}.items():
-                values = values.unflatten(0, present.shape)
-                kept = values * present.view(*present.shape, *[1] * (values.ndim - 2))
-                total = kept.sum(1, dtype=dtype if values.is_floating_point() else torch.int64)
+            for name, values in self.statistics(predictions).items():
+                total = values.sum(1)
                 if name not in totals:
                     totals[name] = total.new_zeros(len(examples), *total.shape[1:])
-                totals[name][rows] += total
+                totals[name][predictions.rows] += total
             for watch in watchers:
                 watch(predictions)
         return totals
+
+    def statistics(self, predictions: Predictions) -> Tree:
+        """What predictions add to the sums, by name, ``[clients, samples, ...]``; 0 where there is no sample."""
+        _, outputs, targets, present = predictions
+        statistics = self.task.statistics(outputs.flatten(0, 1), targets.flatten(0, 1))
+        if (amounts := self.task.amounts(targets.flatten(0, 1))) is not None:
+            statistics = {**statistics, AMOUNT: amounts}
+        found = {}
+        for name, values in {"loss": self.loss(outputs, targets).flatten(), **statistics}.items():
+            kept = values.unflatten(0, present.shape) * present.view(*present.shape, *[1] * (values.ndim - 1))
+            found[name] = kept.to(sum_type(self.dtype) if values.is_floating_point() else torch.int64)
+        return found
 
     def mean_losses(self, examples: Examples, params: Params) -> Tensor:
         """The mean loss of each client's model over its examples, ``[cohort]``; 0 of a client without any."""

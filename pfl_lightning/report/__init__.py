@@ -7,7 +7,7 @@ from pfl_lightning.report.compare_figures import time_figure
 from pfl_lightning.report.compare_tables import tables_of
 from pfl_lightning.report.drawing import save_figure
 from pfl_lightning.report.frames import clients, final_score, results
-from pfl_lightning.report.heat_maps import cosine_figure, density_figure
+from pfl_lightning.report.heat_maps import by_largest_class, cosine_figure, cross_site_figure, density_figure
 from pfl_lightning.report.measures import common_seeds
 from pfl_lightning.report.partition import partition_card, partition_figure, partition_table
 from pfl_lightning.report.pictures import Format, clear, pictures_of, write_pictures
@@ -20,6 +20,7 @@ __all__ = [
     "Curve",
     "Format",
     "RunRecord",
+    "by_largest_class",
     "can_choose",
     "check_same_data",
     "choice_of",
@@ -28,6 +29,7 @@ __all__ = [
     "clients",
     "common_seeds",
     "cosine_figure",
+    "cross_site_figure",
     "curves_of",
     "density_figure",
     "final_score",

@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from pfl_lightning.report.run_files import Floats, Ints
+from pfl_lightning.score_kind import ScoreKind
 
 NUMBERED = 32  # most clients with their ids at the axis
 NARROWEST = 0.1  # scale of colours, so that rounding is no pattern
@@ -33,6 +34,26 @@ def cosine_figure(maps: Mapping[str, Floats], counts: Ints) -> Figure:
         axes.set_yticks(range(len(clients)), map(str, clients), fontsize=6)
         figure.colorbar(image, ax=axes, shrink=0.8)
     figure.suptitle("Cosines between clients")
+    return figure
+
+
+def cross_site_figure(scores: Floats, order: Ints, score_kind: ScoreKind, model: str) -> Figure:
+    """A heat map of the score of each client's model on each client's samples.
+
+    Args:
+        scores: ``[models, sites]``; nan where there is none.
+        order: The clients from top to bottom, and from left to right.
+        score_kind: What the scores are.
+        model: Name of the model.
+    """
+    figure = Figure(figsize=(5.2, 4.4), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(score_kind.scale * scores[np.ix_(order, order)], interpolation="nearest")
+    named = order if len(order) <= NUMBERED else order[:0]
+    axes.set_xticks(range(len(named)), map(str, named), fontsize=6, rotation=90)
+    axes.set_yticks(range(len(named)), map(str, named), fontsize=6)
+    axes.set(xlabel="samples of client", ylabel="model of client", title=f"Test {score_kind.label} of {model} models")
+    figure.colorbar(image, ax=axes, shrink=0.8)
     return figure
 
 

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
+from data.test_skews import CLIENTS, SIDE, Pictures
 
 from pfl_lightning.data import LabelFlip, PixelTrigger
 from pfl_lightning.data.datasets.synthetic import Synthetic
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg
 from pfl_lightning.models import MLP
-from data.test_skews import CLIENTS, SIDE, Pictures
 
 WHITE = torch.ones(3, 4, 4)
 SQUARE = (..., slice(SIDE - 5, SIDE - 1), slice(SIDE - 5, SIDE - 1))
@@ -108,5 +108,5 @@ def test_what_is_not_possible_is_one_line(poison, line):
 
 def test_a_trigger_needs_pictures():
     data = Synthetic(num_clients=3, poison=PixelTrigger())
-    with pytest.raises(PflError, match="^data.poison: PixelTrigger is not possible with Synthetic, whose inputs are"):
+    with pytest.raises(PflError, match=r"^data.poison: PixelTrigger is not possible with Synthetic, whose inputs are"):
         data.setup()

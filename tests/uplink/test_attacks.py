@@ -46,7 +46,7 @@ def test_attackers_are_found_by_name():
     attack = Scaled(clients=["b", "d"])
     attack.find(["a", "b", "c", "d"], 4, "model.uplink.clients")
     assert attack.among(1, 4).tolist() == [False, True, False, True]
-    with pytest.raises(PflError, match="^model.uplink.clients: d is no client; allowed: a to c$"):
+    with pytest.raises(PflError, match=r"^model.uplink.clients: d is no client; allowed: a to c$"):
         attack.find(["a", "b", "c", "d"], 3, "model.uplink.clients")  # which never trains
     numbered = Attackers(clients=[1])
     numbered.find((), 2, "data.poison.clients")
