@@ -122,6 +122,17 @@ class RunRecord:
         counts = self.logged[[tag for tag in COUNTS if tag in self.logged]].cummax().ffill().fillna(0.0)
         return counts.assign(**{ROUND: rounds, CALLS: counts.get(CALLS, rounds)})
 
+    @property
+    def tested(self) -> Sequence[int]:
+        """The clients with a score in the last evaluation on test samples."""
+        clients: list[int] = self.clients["test", self.models[0], int(self.rounds[-1])]["client"].tolist()
+        return clients
+
+    @property
+    def has_attackers(self) -> bool:
+        """Whether some of the clients attack, and are scored apart."""
+        return any(tag.startswith("attackers/") for tag in self.logged)
+
     def seconds(self, communication_time: float) -> "pd.Series":
         """Simulated seconds by round, each of which costs one communication.
 
@@ -196,18 +207,26 @@ def _scored(clients: "pd.DataFrame", logged: "pd.DataFrame", score_kind: ScoreKi
 
 
 def check_same_data(runs: Sequence[RunRecord]) -> None:
-    """Reject runs that cannot be compared; only who takes part may differ between runs on the same data.
+    """Reject runs that cannot be compared; only who takes part, and what attackers do, may differ on the same data.
 
     Raises:
-        PflError: If a setting of the data differs.
+        PflError: If a setting of the data differs, or runs of a seed score other clients since others attack.
     """
     first = runs[0]
+    of_seed: dict[int, RunRecord] = {}
     for run in runs[1:]:
         for key, values in changes(first.settings, run.settings).items():
-            may_differ = key.startswith("data.participation") or key in NO_MATTER
+            may_differ = key.startswith(("data.participation", "data.poison")) or key in NO_MATTER
             if f"{key}.".startswith("data.") and not may_differ:
                 difference = f"{values[0]} in '{first.folder}', {values[1]} in '{run.folder}'"
                 raise PflError(f"{key}: {difference}; compare runs on the same data")
+    for run in runs:
+        other = of_seed.setdefault(run.seed, run)
+        if {*run.tested} != {*other.tested} and (run.has_attackers or other.has_attackers):
+            raise PflError(
+                f"runs: '{run.folder}' scores {len(run.tested)} clients and '{other.folder}' {len(other.tested)}, since "
+                "attackers are left out; compare runs with the same ones, who do nothing before their first_round"
+            )
 
 
 def settings_of(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
