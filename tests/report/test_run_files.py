@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -131,3 +133,15 @@ def test_the_place_of_the_data_and_who_takes_part_may_differ(write_run):
     runs = [read_run(write_run(name, {"stored": [[1]]}, data=data)) for name, data in (("one", None), ("two", other))]
     check_same_data(runs)
     assert np.array_equal(runs[0].rounds, runs[1].rounds)
+
+
+def test_runs_with_other_attackers_score_other_clients_and_cannot_be_compared(write_run):
+    folders = [write_run("all", {"stored": [[0.5, 0.5, 0.5]]}), write_run("benign", {"stored": [[0.5, 0.5]]})]
+    check_same_data([*map(read_run, folders)])  # for whatever other reason
+    metrics = folders[1] / "metrics.csv"
+    metrics.write_text(pd.read_csv(metrics).assign(**{"attackers/stored/accuracy/mean": 0.5}).to_csv(index=False))
+    line = f"runs: '{folders[1]}' scores 2 clients and '{folders[0]}' 3, since attackers are left out; compare runs"
+    with pytest.raises(PflError, match=re.escape(line)):
+        check_same_data([*map(read_run, folders)])
+    poisoned = write_run("poisoned", {"stored": [[0.5, 0.5]]}, data={"poison": {"class_path": "LabelFlip"}})
+    check_same_data([read_run(folders[1]), read_run(poisoned)])
