@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from pfl_lightning import files
-from pfl_lightning.callbacks.client_tables import gathered
+from pfl_lightning.callbacks.client_tables import EvaluationTable, gathered
+from pfl_lightning.callbacks.evaluation import callbacks_of
 from pfl_lightning.callbacks.figures import show_figure
 from pfl_lightning.callbacks.run_folder import folder_of
 from pfl_lightning.client import Engine, Examples
@@ -70,7 +71,8 @@ class CrossSite(pl.Callback):
         """Write and draw the scores of a model."""
         data = federated(trainer)
         names = [*data.client_names] or [str(client) for client in range(data.eval_clients)]
-        folder = folder_of(trainer)
+        tested = [table.folder for table in callbacks_of(trainer, EvaluationTable) if table.folder]  # in pfl test
+        folder = tested[0] if tested else folder_of(trainer)
         matrix = self.matrices[model]
         has_classes = isinstance(method.task, Classification)
         order = by_largest_class(data.class_counts()["train"]) if has_classes else np.arange(len(matrix))

@@ -43,7 +43,6 @@ from pfl_lightning.tasks import Classification, Task
 
 DEFAULT_CLIENTS = 20
 NEW_HEAD_EPOCHS = 10
-OF_RUN = "skew"  # key of the draws of the run's clients, in contrast to new ones
 
 
 class NewHead(NamedTuple):
@@ -105,6 +104,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         init_args: What it was made with, by name.
         tables: The clients' samples, by split; after ``setup``.
         run_tables: Those of the run's clients, which are others where ``new_clients`` are tested.
+        attack_tables: What the run's clients train on once attackers attack, and what a backdoor wants of test samples.
         attackers: Which clients are known to attack, for reports alone, ``[eval_clients]``; empty until it is known.
         evaluation_order: Ids of the clients, largest first, ``[eval_clients]``; after ``setup``.
     """
@@ -176,6 +176,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self.partition_seed = partition_seed
         self.tables: dict[Split, ClientTable] = {}
         self.run_tables: dict[Split, ClientTable] = {}
+        self.attack_tables: dict[Split, ClientTable] = {}
         self.attackers = torch.zeros(0, dtype=torch.bool)
 
     @property
@@ -253,7 +254,9 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         run, parts = self.assign(samples, None if test is None else len(train.targets))
         if not self.held_out.test_clients:
             check_test_samples(parts["test"][: self.training_clients])
-        self.run_tables = self._tables(samples, run, OF_RUN)
+        self.run_tables = self._tables(samples, run, "skew")
+        if self.poison is not None:
+            self.attack_tables = self._poisoned(run, self.poison)
         self.tables = self._tables(samples, parts, "new skew") if self.new_clients else self.run_tables
         self.evaluation_order = largest_first(self.tables["train"].counts)
 
@@ -269,24 +272,22 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
                 raise PflError(f"{name} targets are masks, which it would leave; allowed: Blur, Colour, Noise")
             inputs = skewed(inputs, parts.values(), self.skew, (self.partition_seed, stream))
         resident = Samples(inputs, samples.targets, transform)
-        if self.poison is not None and stream == OF_RUN:
-            resident, parts = self._poisoned(resident, parts, self.poison)
         return {split: ClientTable(resident, indices) for split, indices in parts.items()}
 
-    def _poisoned(
-        self, samples: Samples, parts: dict[Split, Parts], poison: Poison
-    ) -> tuple[Samples, dict[Split, Parts]]:
-        """The samples of all clients with those that attackers make of them, and who holds which.
+    def _poisoned(self, parts: dict[Split, Parts], poison: Poison) -> dict[Split, ClientTable]:
+        """What clients train on once attackers attack, and what these want of test samples.
 
         Raises:
-            PflError: If they cannot be poisoned, or an attacker is no client.
+            PflError: If samples cannot be poisoned, or an attacker is no client.
         """
-        clients = self.training_clients
+        samples = self.run_tables["train"].samples
+        clients = len(self.held_out.roles(self.num_clients).training)
         poison.check(samples, self.task, type(self).__name__)
         poison.find(self.client_names, clients, "data.poison.clients")
         attackers = torch.zeros(self.num_clients, dtype=torch.bool)
         attackers[:clients] = poison.among(self.seed, clients)
-        return poisoned(samples, parts, poison, self.task, attackers, (self.seed, "poison"))
+        made, splits = poisoned(samples, parts, poison, self.task, attackers, (self.seed, "poison"))
+        return {split: ClientTable(made, indices) for split, indices in splits.items()}
 
     @classmethod
     def default_values(cls) -> dict[str, Any]:
@@ -383,7 +384,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         """The round of some clients and their computation times, ``[cohort]`` both, with the largest client first."""
         ids = torch.tensor(clients)
         attacks = self.poison is not None and index >= self.poison.first_round
-        table = self.tables["poisoned" if attacks else "train"]
+        table = self.attack_tables["poisoned"] if attacks else self.tables["train"]
         order = largest_first(table.counts[ids])
         examples = table.examples(ids[order])
         weights = client_weights(examples.counts, "samples")
@@ -432,7 +433,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         """What clients are scored on in a split: benign ones alone, if there are any, and attackers apart."""
         if split == "attackers":
             return self.tables["test"].of(self.attackers)
-        return self.tables[split].of(~self.attackers) if self.has_both else self.tables[split]
+        table = (self.tables | self.attack_tables)[split]
+        return table.of(~self.attackers) if self.has_both else table
 
     @property
     def has_both(self) -> bool:
@@ -449,13 +451,15 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             "choice": held_out.choice_fraction,
             "train": self.eval_train,
             "attackers": self.has_both,
-            "backdoor": "backdoor" in self.tables,
+            "backdoor": "backdoor" in self.attack_tables and not self.new_clients,
         }
         return [split for split, share in shares.items() if share]
 
     def fingerprint(self) -> str:
         """Hash of all samples, what transforms them and which of the run's clients holds which; after ``setup``."""
-        return fingerprint_of(self.run_tables.values(), self.transform())
+        digest = fingerprint_of(self.run_tables.values(), self.transform())
+        attacks = [fingerprint_of([table], self.transform()) for table in self.attack_tables.values()]
+        return "-".join([digest, *attacks])
 
     def class_counts(self) -> dict[str, Indices]:
         """Number of samples per client and class, by split, ``[clients, classes]``; after ``setup``."""

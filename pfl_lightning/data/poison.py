@@ -162,8 +162,8 @@ def poisoned(
         key: Key of the clients' sources of randomness.
 
     Returns:
-        The samples, and the parts, with two more splits: what clients train on once the attackers attack; and what
-        these want of the benign clients' test samples, if they do.
+        These samples, and two splits of them: what clients train on once the attackers attack; and what these want of
+        the benign clients' test samples, if they want anything.
     """
     inputs, targets = [samples.inputs], [samples.targets]
     trained, backdoor = [*parts["train"]], [part[:0] for part in parts["test"]]
@@ -184,7 +184,7 @@ def poisoned(
             holder[client] = np.arange(total, total + len(made[1]))
             total += len(made[1])
     everything = Samples(torch.cat(inputs), torch.cat(targets), samples.transform)
-    added: dict[Split, Parts] = {"poisoned": trained}
+    splits: dict[Split, Parts] = {"poisoned": trained}
     if any(map(len, backdoor)):
-        added["backdoor"] = backdoor
-    return everything, {**parts, **added}
+        splits["backdoor"] = backdoor
+    return everything, splits

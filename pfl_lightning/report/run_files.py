@@ -224,7 +224,7 @@ def check_same_data(runs: Sequence[RunRecord]) -> None:
         other = of_seed.setdefault(run.seed, run)
         if {*run.tested} != {*other.tested} and (run.has_attackers or other.has_attackers):
             raise PflError(
-                f"runs: '{run.folder}' scores {len(run.tested)} clients and '{other.folder}' {len(other.tested)}, since "
+                f"runs: '{run.folder}' scores {len(run.tested)} clients and '{other.folder}' {len(other.tested)}, as "
                 "attackers are left out; compare runs with the same ones, who do nothing before their first_round"
             )
 

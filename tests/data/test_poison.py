@@ -62,7 +62,7 @@ def test_a_share_of_an_attackers_pictures_get_the_square_and_the_class():
 
 def test_a_backdoor_is_tried_on_benign_clients_pictures_of_other_classes():
     plain, data = ready(), ready(PixelTrigger(clients=[1], target=1))
-    found = data.tables["backdoor"].examples(torch.arange(CLIENTS))
+    found = data.attack_tables["backdoor"].examples(torch.arange(CLIENTS))
     tests = plain.tables["test"].examples(torch.arange(CLIENTS))
     others = ((tests.targets(tests.positions) != 1) & tests.present).sum(1)
     others[1] = 0

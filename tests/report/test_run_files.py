@@ -140,7 +140,7 @@ def test_runs_with_other_attackers_score_other_clients_and_cannot_be_compared(wr
     check_same_data([*map(read_run, folders)])  # for whatever other reason
     metrics = folders[1] / "metrics.csv"
     metrics.write_text(pd.read_csv(metrics).assign(**{"attackers/stored/accuracy/mean": 0.5}).to_csv(index=False))
-    line = f"runs: '{folders[1]}' scores 2 clients and '{folders[0]}' 3, since attackers are left out; compare runs"
+    line = f"runs: '{folders[1]}' scores 2 clients and '{folders[0]}' 3, as attackers are left out; compare runs"
     with pytest.raises(PflError, match=re.escape(line)):
         check_same_data([*map(read_run, folders)])
     poisoned = write_run("poisoned", {"stored": [[0.5, 0.5]]}, data={"poison": {"class_path": "LabelFlip"}})
