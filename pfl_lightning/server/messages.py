@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from math import prod
+from math import ceil, prod
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pfl_lightning.bounds import ROUNDING
 from pfl_lightning.tree import Tree, select
 
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # integer types by width in bytes
@@ -22,10 +23,12 @@ class Message:
     Attributes:
         packed: Whether zeros take one bit each where that is shorter; see ``packed_bits``.
         value_bits: Bits of each parameter of the model; None for those of its floats.
+        kept: Share of the parameters that are sent at all, with a bitmap that says which; 1 for all, without it.
     """
 
     packed: bool = False
     value_bits: int | None = None
+    kept: float = 1.0
 
     def bytes(self, tree: Tree, parameters: Set[str]) -> int:
         """Bytes of the uploads of some clients.
@@ -36,12 +39,25 @@ class Message:
         """
         if self.packed:
             return int(packed_bits(tree).sum()) // 8
-        if self.value_bits is None:
+        if self.value_bits is None and self.kept == 1:
             return nbytes(tree)
-        quantized = select(tree, parameters)
-        others = {name: stack for name, stack in tree.items() if name not in quantized}
-        sizes = [len(stack) * -(-(stack[0].numel() * self.value_bits + SCALE) // 8) for stack in quantized.values()]
+        coded = select(tree, parameters)
+        others = {name: stack for name, stack in tree.items() if name not in coded}
+        sizes = (len(stack) * -(-self.bits_of(stack[0]) // 8) for stack in coded.values())
         return nbytes(others) + sum(sizes)
+
+    def bits_of(self, tensor: Tensor) -> int:
+        """Bits of one tensor of parameters."""
+        entries = tensor.numel()
+        sent = kept_entries(self.kept, entries)
+        bitmap = entries if sent < entries else 0
+        values = 8 * tensor.element_size() * sent if self.value_bits is None else self.value_bits * sent + SCALE
+        return bitmap + values
+
+
+def kept_entries(share: float, entries: int) -> int:
+    """How many of the entries of a tensor are kept, at least one, if a share of them is, rounded up."""
+    return min(entries, max(1, ceil(share * entries - ROUNDING)))
 
 
 def nbytes(tree: Mapping[str, Tensor]) -> int:

@@ -1,7 +1,17 @@
 """What happens to an upload between a client and the server: a list of steps, each a pure function of rows."""
 
 from pfl_lightning.uplink.attacks import ALIE, IPM, Attack, Collusion, Gaussian, MinMax, Scaled, SignFlip
-from pfl_lightning.uplink.steps import Clip, Quantize, Senders, Step, one_by_one, pass_on, rebase_stale_uploads
+from pfl_lightning.uplink.steps import (
+    Clip,
+    Quantize,
+    Senders,
+    Sign,
+    Step,
+    TopK,
+    one_by_one,
+    pass_on,
+    rebase_stale_uploads,
+)
 
 __all__ = [
     "ALIE",
@@ -14,8 +24,10 @@ __all__ = [
     "Quantize",
     "Scaled",
     "Senders",
+    "Sign",
     "SignFlip",
     "Step",
+    "TopK",
     "one_by_one",
     "pass_on",
     "rebase_stale_uploads",

@@ -8,10 +8,11 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from pfl_lightning.bounds import ROUNDING, PositiveFloat, ValueBits
+from pfl_lightning.bounds import ROUNDING, PositiveFloat, Share, ValueBits
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import Key, random_bits
 from pfl_lightning.server import Message, clipped
+from pfl_lightning.server.messages import kept_entries
 from pfl_lightning.tree import Params, Tree, select, wide
 
 
@@ -187,7 +188,7 @@ class Quantize(Step):
 
     def message(self, message: Message) -> Message:
         """See ``Step``; zeros take no fewer bits than other entries."""
-        return Message(value_bits=self.bits)
+        return replace(message, packed=False, value_bits=self.bits)
 
     def _rounded(self, name: str, stack: Tensor, received: Tensor, senders: Senders) -> Tensor:
         """The rows of a tensor after rounding, ``[clients, ...]``."""
@@ -197,6 +198,65 @@ class Quantize(Step):
         levels = torch.floor(changes / scales.where(scales > 0, 1.0) + draws)
         rounded: Tensor = received + (levels * scales).view_as(stack).to(stack)
         return rounded
+
+
+class TopK(Step):
+    """Sends the largest entries of the change of each parameter, and none of the others.
+
+    Paper: Aji, Heafield, Sparse Communication for Distributed Gradient Descent, EMNLP 2017, arXiv:1704.05021.
+
+    Differs: the paper adds what was not sent to the next change, for which a client would have to keep it; here it is
+    lost. A share is kept of each tensor.
+
+    Args:
+        kept: Share of the entries that are sent, rounded up; a bitmap says which.
+    """
+
+    def __init__(self, kept: Share = 0.1) -> None:
+        self.kept = kept
+
+    def __call__(self, rows: Tree, senders: Senders) -> Tree:
+        """See ``Step``."""
+        received = senders.received.tree
+        parameters = select(rows, senders.parameters)
+        return {**rows, **{name: self._cut(stack, received[name]) for name, stack in parameters.items()}}
+
+    def message(self, message: Message) -> Message:
+        """See ``Step``."""
+        return replace(message, packed=False, kept=float(self.kept))
+
+    def _cut(self, stack: Tensor, received: Tensor) -> Tensor:
+        """The rows of a tensor of which the largest changes are kept, ``[clients, ...]``."""
+        changes = (stack - received).reshape(len(stack), -1)
+        largest = changes.abs().topk(kept_entries(float(self.kept), changes.shape[1]), dim=1).indices
+        is_kept = torch.zeros_like(changes, dtype=torch.bool).scatter_(1, largest, True)
+        return stack.where(is_kept.view_as(stack), received)
+
+
+class Sign(Step):
+    """Sends the sign of each entry of the change, and one size for each tensor.
+
+    Rule; x is what client i received, and 0 counts as positive: ``w_i = x + mean |w_i - x| sign(w_i - x)``
+
+    Paper: Karimireddy, Rebjock, Stich, Jaggi, Error Feedback Fixes SignSGD and other Gradient Compression Schemes, ICML
+    2019, arXiv:1901.09847.
+
+    Differs: the paper adds the error to the next change, for which a client would have to keep it; here it is lost.
+    """
+
+    def __call__(self, rows: Tree, senders: Senders) -> Tree:
+        """See ``Step``."""
+        received = senders.received.tree
+        signs = {}
+        for name, stack in select(rows, senders.parameters).items():
+            changes = stack - received[name]
+            size = changes.abs().flatten(1).mean(1)
+            signs[name] = received[name] + torch.where(changes >= 0, 1, -1) * wide(size, changes)
+        return {**rows, **signs}
+
+    def message(self, message: Message) -> Message:
+        """See ``Step``."""
+        return replace(message, packed=False, value_bits=1)
 
 
 def rebase_stale_uploads(trained: Tree, began: Tree, newest: Tree, shares: Tensor, changes: Collection[str]) -> Tree:

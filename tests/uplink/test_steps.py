@@ -21,7 +21,7 @@ from pfl_lightning.server import (
 from pfl_lightning.system import Asynchronous
 from pfl_lightning.system.attackers import drawn
 from pfl_lightning.tree import Params
-from pfl_lightning.uplink import Clip, Quantize, Senders, SignFlip, Step, pass_on, rebase_stale_uploads
+from pfl_lightning.uplink import Clip, Quantize, Senders, Sign, SignFlip, Step, TopK, pass_on, rebase_stale_uploads
 from pfl_lightning.uplink.steps import Prune
 
 RECEIVED = {"w": torch.tensor([1.0, -1.0]), "b": torch.tensor([2.0]), "mean": torch.tensor([5.0])}
@@ -109,6 +109,27 @@ def test_a_message_has_the_bytes_that_its_steps_say():
     assert Prune(0.1).message(Message()).bytes(tree, {"w"}) == 2 * (2 + 4 + 4)
     assert Quantize(5).message(Message(packed=True)).bytes(tree, {"w"}) == 2 * (16 * 5 // 8 + 4 + 4)
     assert SignFlip().message(Clip().message(Message())) == Message()
+    assert Sign().message(Message()).bytes(tree, {"w"}) == 2 * (2 + 4 + 4)
+    assert TopK(0.25).message(Message()).bytes(tree, {"w"}) == 2 * (2 + 4 * 4 + 4)
+    assert Quantize(8).message(TopK(0.25).message(Message())).bytes(tree, {"w"}) == 2 * (2 + 4 + 4 + 4)
+
+
+def test_the_largest_changes_are_sent_and_the_others_are_as_received():
+    sent = TopK(0.5)(ROWS, senders())
+    assert sent["w"].tolist() == [[4.0, -1.0], [1.0, 2.0], [1.5, -1.0]]
+    assert sent["mean"] is ROWS["mean"]
+    wide = {"w": torch.tensor([[5.0, -9.0, 2.0, 3.0]])}
+    received = {"w": torch.tensor([1.0, -1.0, 2.0, 2.0])}
+    assert TopK(0.3)(wide, senders((0,), received=received))["w"].tolist() == [[5.0, -9.0, 2.0, 2.0]]
+    assert TopK(0.01)(wide, senders((0,), received=received))["w"].tolist() == [[1.0, -9.0, 2.0, 2.0]]
+    assert TopK(1.0)(wide, senders((0,), received=received))["w"].equal(wide["w"])
+
+
+def test_signs_have_the_mean_size_of_the_changes():
+    sent = Sign()(ROWS, senders())
+    assert sent["w"].tolist() == [[2.5, 0.5], [2.5, 0.5], [1.25, -0.75]]  # 1.5, 1.5 and 0.25 from [1, -1]
+    assert sent["b"].tolist() == [[6.0], [2.0], [2.0]]
+    assert sent["mean"] is ROWS["mean"]
 
 
 def test_quantized_uploads_are_counted_by_their_bits(train):
