@@ -13,7 +13,8 @@ from pfl_lightning.settings.values import class_name
 if TYPE_CHECKING:
     import pandas as pd
 
-SCORE = re.compile(r"(val|test|choice|train)/([^/]+)/([^/]+)/([^/]+)")  # split, evaluated model, quantity, statistic
+# split, evaluated model, quantity, statistic
+SCORE = re.compile(r"(val|test|choice|train|attackers|backdoor)/([^/]+)/([^/]+)/([^/]+)")
 COSTS = {
     "time/compute": "compute",
     "time/total": "time",
