@@ -17,15 +17,15 @@ from pfl_lightning.server import Aggregator, DPAggregator, Weighting
 from pfl_lightning.system import Asynchronous, Participation
 from pfl_lightning.tasks import Classification, Task, try_loss, try_task
 from pfl_lightning.tree import Params, Tree
-from pfl_lightning.uplink import Step
+from pfl_lightning.uplink import ErrorFeedback, Step, one_by_one
 
 Need = Literal["classes", "features", "rounds"]
 WHOLE_ROUNDS = ("select_clients", "count_traffic", "advance_clock")  # hooks of methods that look at whole rounds
 STEP = "server_update"
 # methods put these in front of the names of tensors that they keep beside those of the network
 PREFIXES = {
-    *("anchor", "change", "cloud", "copy", "correction", "global", "mask", "personal", "previous", "received", "start"),
-    "update",
+    *("anchor", "change", "cloud", "copy", "correction", "error", "global", "mask", "personal", "previous", "received"),
+    *("start", "update"),
 }
 ServerOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 
@@ -261,6 +261,12 @@ def check_uplink(
         what = "several models, or weighted ones" if shared else "no model"
         name = type(uplink[0]).__name__
         raise PflError(f"model.uplink must be empty with {method}, whose clients upload {what}, got {name}")
+    feedback = [step for step in uplink if isinstance(step, ErrorFeedback)]
+    if len(feedback) > 1 or any(step not in one_by_one(uplink) or step.step.together for step in feedback):
+        raise PflError(
+            "model.uplink: ErrorFeedback is not possible more than once, or after a step that sees all models of a "
+            "round; allowed: once, before it"
+        )
     together = [type(step).__name__ for step in uplink if step.together]
     if together and aggregator.needs != "rows":
         raise PflError(

@@ -11,8 +11,8 @@ from pfl_lightning.data import FederatedDataModule, Round
 from pfl_lightning.seeding import Key
 from pfl_lightning.server import Aggregator, WeightedSum
 from pfl_lightning.system import Attackers
-from pfl_lightning.tree import Params, Tree, select
-from pfl_lightning.uplink import Senders, one_by_one, pass_on
+from pfl_lightning.tree import Params, Tree, repeated, select, zeros_like
+from pfl_lightning.uplink import ERROR, ErrorFeedback, Senders, one_by_one, pass_on
 
 
 def round_key(batch: Round) -> Key:
@@ -39,7 +39,7 @@ def start_sum(method: Any, aggregator: Aggregator, batch: Round, uploads: bool) 
 def _together(method: Any, steps: list[Any], batch: Round, received: Params, ids: Tensor, rows: Tree) -> Tree:
     """The models of all clients of a round, ``[clients, ...]`` each, after the steps that see them together."""
     device = next(iter(rows.values())).device
-    return pass_on(steps, rows, senders_of(method, batch, ids.to(device), received))
+    return pass_on(steps, rows, senders_of(method, batch, ids.to(device), received))[0]
 
 
 def senders_of(method: Any, batch: Round, ids: Tensor, received: Params) -> Senders:
@@ -49,9 +49,26 @@ def senders_of(method: Any, batch: Round, ids: Tensor, received: Params) -> Send
     return Senders(ids, received, frozenset(parameters), clients, round_key(batch), batch.round_index)
 
 
-def sent_one_by_one(method: Any, batch: Round, ids: Tensor, received: Params, trained: Tree) -> Tree:
-    """The models of some clients after the steps that see them one by one; arguments as for ``Senders``."""
+def sent_one_by_one(method: Any, batch: Round, ids: Tensor, received: Params, trained: Tree) -> tuple[Tree, Tree]:
+    """The models of some clients after the steps that see them one by one, and what the clients keep of the rest.
+
+    Arguments are as for ``Senders``.
+    """
     return pass_on(one_by_one(method.steps), trained, senders_of(method, batch, ids, received))
+
+
+def first_errors(method: Any, tensors: Tree, clients: int) -> Tree:
+    """What clients keep of what they have not sent, ``[clients, ...]``: 0 before the first round.
+
+    Args:
+        method: The method.
+        tensors: Those of its network.
+        clients: Number of clients.
+    """
+    if not any(isinstance(step, ErrorFeedback) for step in method.uplink):
+        return {}
+    sent = select(tensors, method.shared & method.engine.trainable)
+    return repeated({ERROR + name: tensor for name, tensor in zeros_like(sent).items()}, clients)
 
 
 def set_attackers(method: Any, data: FederatedDataModule) -> None:

@@ -2,7 +2,9 @@
 
 from pfl_lightning.uplink.attacks import ALIE, IPM, Attack, Collusion, Gaussian, MinMax, Scaled, SignFlip
 from pfl_lightning.uplink.steps import (
+    ERROR,
     Clip,
+    ErrorFeedback,
     Quantize,
     Senders,
     Sign,
@@ -15,10 +17,12 @@ from pfl_lightning.uplink.steps import (
 
 __all__ = [
     "ALIE",
+    "ERROR",
     "IPM",
     "Attack",
     "Clip",
     "Collusion",
+    "ErrorFeedback",
     "Gaussian",
     "MinMax",
     "Quantize",

@@ -15,6 +15,8 @@ from pfl_lightning.server import Message, clipped
 from pfl_lightning.server.messages import kept_entries
 from pfl_lightning.tree import Params, Tree, select, wide
 
+ERROR = "error."  # begins the names of what clients keep of what was not sent
+
 
 class Senders(NamedTuple):
     """The clients whose uploads pass a step.
@@ -66,15 +68,22 @@ class Step(ABC):
         return message
 
 
-def pass_on(steps: Sequence[Step], rows: Tree, senders: Senders) -> Tree:
+def pass_on(steps: Sequence[Step], rows: Tree, senders: Senders) -> tuple[Tree, Tree]:
     """What the server receives of some clients' models; arguments as for a step.
+
+    Returns:
+        The models, and what the clients keep for their next upload, under names that begin with ``ERROR``.
 
     Raises:
         PflError: If a step returns tensors of other names or shapes.
     """
+    errors: Tree = {}
     for step in steps:
-        rows = alike(rows, step(rows, senders), type(step).__name__)
-    return rows
+        after = step(rows, senders)
+        errors |= {name: stack for name, stack in after.items() if name.startswith(ERROR)}
+        after = {name: stack for name, stack in after.items() if not name.startswith(ERROR)}
+        rows = alike(rows, after, type(step).__name__)
+    return rows, errors
 
 
 def one_by_one(steps: Sequence[Step]) -> Sequence[Step]:
@@ -97,6 +106,33 @@ def alike(rows: Tree, after: Tree, step: str) -> Tree:
             f"{was}"
         )
     return after
+
+
+class ErrorFeedback(Step):
+    """Adds to each change what another step has left of those before, and so loses nothing in the long run.
+
+    Rule for client i, whose error e_i is 0 at first: ``v = w_i + e_i;  w_i = step(v);  e_i = v - w_i``
+
+    Paper: Karimireddy, Rebjock, Stich, Jaggi, Error Feedback Fixes SignSGD and other Gradient Compression Schemes, ICML
+    2019, arXiv:1901.09847, Algorithm 2.
+
+    Args:
+        step: The step, such as ``TopK`` or ``Sign``.
+    """
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+
+    def __call__(self, rows: Tree, senders: Senders) -> Tree:
+        """See ``Step``; beside the models it returns the errors."""
+        errors = {name: senders.received.own[ERROR + name] for name in select(rows, senders.parameters)}
+        wanted = {**rows, **{name: rows[name] + error for name, error in errors.items()}}
+        sent = alike(wanted, self.step(wanted, senders), type(self.step).__name__)
+        return {**sent, **{ERROR + name: wanted[name] - sent[name] for name in errors}}
+
+    def message(self, message: Message) -> Message:
+        """See ``Step``: that of the other step."""
+        return self.step.message(message)
 
 
 @dataclass(frozen=True)
@@ -205,8 +241,7 @@ class TopK(Step):
 
     Paper: Aji, Heafield, Sparse Communication for Distributed Gradient Descent, EMNLP 2017, arXiv:1704.05021.
 
-    Differs: the paper adds what was not sent to the next change, for which a client would have to keep it; here it is
-    lost. A share is kept of each tensor.
+    Differs: what the paper adds to the next change is lost without ``ErrorFeedback``; a share is kept of each tensor.
 
     Args:
         kept: Share of the entries that are sent, rounded up; a bitmap says which.
@@ -241,7 +276,7 @@ class Sign(Step):
     Paper: Karimireddy, Rebjock, Stich, Jaggi, Error Feedback Fixes SignSGD and other Gradient Compression Schemes, ICML
     2019, arXiv:1901.09847.
 
-    Differs: the paper adds the error to the next change, for which a client would have to keep it; here it is lost.
+    Differs: what the paper adds to the next change is lost without ``ErrorFeedback``.
     """
 
     def __call__(self, rows: Tree, senders: Senders) -> Tree:

@@ -43,7 +43,7 @@ from pfl_lightning.server import (
 )
 from pfl_lightning.system import Participation
 from pfl_lightning.tree import Params, wide
-from pfl_lightning.uplink import Clip, MinMax, Quantize, SignFlip
+from pfl_lightning.uplink import Clip, ErrorFeedback, MinMax, Quantize, SignFlip, TopK
 
 
 def over_secure_sums(kind, **options):
@@ -86,6 +86,9 @@ METHODS = {
     ),
     "FedAvg with attackers": lambda **kwargs: make_method(
         methods.FedAvg, uplink=[Clip(0.5), Quantize(6), SignFlip(0.4)], **kwargs
+    ),
+    "FedRep with the largest entries": lambda **kwargs: make_method(
+        methods.FedRep, uplink=[ErrorFeedback(TopK(0.2))], **kwargs
     ),
     "FedAvgM": partial(methods.FedAvg, server_optimizer=partial(SGD, lr=0.7, momentum=0.9)),
     "FedEM": partial(methods.FedEM, models=2),

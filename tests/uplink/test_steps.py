@@ -12,16 +12,29 @@ from pfl_lightning.methods import DeltaFL, FedAvg, FedRep, Sparsity
 from pfl_lightning.server import (
     CenteredClipping,
     DPAggregator,
+    Mean,
     Median,
     Message,
     NearestNeighbours,
     SecureAggregator,
     TrimmedMean,
 )
-from pfl_lightning.system import Asynchronous
+from pfl_lightning.system import Asynchronous, Participation
 from pfl_lightning.system.attackers import drawn
 from pfl_lightning.tree import Params
-from pfl_lightning.uplink import Clip, Quantize, Senders, Sign, SignFlip, Step, TopK, pass_on, rebase_stale_uploads
+from pfl_lightning.uplink import (
+    ALIE,
+    Clip,
+    ErrorFeedback,
+    Quantize,
+    Senders,
+    Sign,
+    SignFlip,
+    Step,
+    TopK,
+    pass_on,
+    rebase_stale_uploads,
+)
 from pfl_lightning.uplink.steps import Prune
 
 RECEIVED = {"w": torch.tensor([1.0, -1.0]), "b": torch.tensor([2.0]), "mean": torch.tensor([5.0])}
@@ -123,6 +136,38 @@ def test_the_largest_changes_are_sent_and_the_others_are_as_received():
     assert TopK(0.3)(wide, senders((0,), received=received))["w"].tolist() == [[5.0, -9.0, 2.0, 2.0]]
     assert TopK(0.01)(wide, senders((0,), received=received))["w"].tolist() == [[1.0, -9.0, 2.0, 2.0]]
     assert TopK(1.0)(wide, senders((0,), received=received))["w"].equal(wide["w"])
+
+
+def test_what_feedback_has_not_sent_is_added_to_the_next_change():
+    errors = {"error.w": torch.zeros(3, 2), "error.b": torch.zeros(3, 1)}
+    total = {name: torch.zeros_like(ROWS[name]) for name in ("w", "b")}
+    for rounds in range(1, 6):
+        step = ErrorFeedback(TopK(0.5))
+        after = step(ROWS, senders()._replace(received=Params(RECEIVED, errors)))
+        errors = {name: after[name] for name in errors}
+        for name in total:
+            total[name] += after[name] - RECEIVED[name]
+            wanted = rounds * (ROWS[name] - RECEIVED[name])
+            torch.testing.assert_close(total[name] + errors[f"error.{name}"], wanted)
+    assert step.message(Message()) == TopK(0.5).message(Message())
+
+
+def test_feedback_that_loses_nothing_is_no_step_and_a_client_that_waits_keeps_its_error(train, ragged_data):
+    whole = [train(FedAvg, 2, uplink=steps).network for steps in ([], [ErrorFeedback(TopK(1.0))])]
+    assert distance(*map(tensors, whole)) == 0
+    data = ragged_data(participation=Participation(pool_size=2))
+    method = train(FedRep, 1, data, uplink=[ErrorFeedback(TopK(0.1))])
+    took_part = data.make_round(0).examples.ids.tolist()
+    for name in [name for name in method.clients.names if name.startswith("error.")]:
+        moved = method.clients.stack(name).flatten(1).abs().sum(1) > 0
+        assert set(moved.nonzero()[:, 0].tolist()) == set(took_part)
+        assert name.removeprefix("error.") in method.shared
+
+
+@pytest.mark.parametrize("steps", [[ErrorFeedback(TopK()), ErrorFeedback(Sign())], [ALIE(), ErrorFeedback(TopK())]])
+def test_feedback_stands_once_and_before_what_sees_all_models(steps, ragged_data):
+    with pytest.raises(PflError, match=r"^model.uplink: ErrorFeedback is not possible more than once, or after"):
+        built(FedAvg, ragged_data(), uplink=steps, aggregator=Mean())
 
 
 def test_signs_have_the_mean_size_of_the_changes():
