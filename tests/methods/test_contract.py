@@ -87,9 +87,6 @@ METHODS = {
     "FedAvg with attackers": lambda **kwargs: make_method(
         methods.FedAvg, uplink=[Clip(0.5), Quantize(6), SignFlip(0.4)], **kwargs
     ),
-    "FedRep with the largest entries": lambda **kwargs: make_method(
-        methods.FedRep, uplink=[ErrorFeedback(TopK(0.2))], **kwargs
-    ),
     "FedAvgM": partial(methods.FedAvg, server_optimizer=partial(SGD, lr=0.7, momentum=0.9)),
     "FedEM": partial(methods.FedEM, models=2),
     "FedEM over secure sums": partial(over_secure_sums, methods.FedEM),
@@ -114,6 +111,9 @@ METHODS = {
     "FedProx": partial(methods.FedProx, proximity=0.5),
     "FedRep": partial(methods.FedRep, head_epochs=2, epochs=2),
     "FedRep with Adam": partial(methods.FedRep, head_epochs=2, optimizer="Adam", clip_norm=0.5),
+    "FedRep with the largest entries": lambda **kwargs: make_method(
+        methods.FedRep, uplink=[ErrorFeedback(TopK(0.2))], **kwargs
+    ),
     "FedRep over secure sums": partial(over_secure_sums, methods.FedRep, head_epochs=2),
     "FedRep over private sums": lambda **kwargs: make_method(
         methods.FedRep, aggregator=DPAggregator(0.5, 0.1), weighting="uniform", **kwargs
