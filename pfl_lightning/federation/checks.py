@@ -24,8 +24,8 @@ WHOLE_ROUNDS = ("select_clients", "count_traffic", "advance_clock")  # hooks of 
 STEP = "server_update"
 # methods put these in front of the names of tensors that they keep beside those of the network
 PREFIXES = {
-    *("anchor", "change", "cloud", "copy", "correction", "error", "global", "mask", "personal", "previous", "received"),
-    *("start", "update"),
+    *("anchor", "change", "cloud", "copy", "correction", "global", "mask", "memory", "personal", "previous"),
+    *("received", "start", "update"),
 }
 ServerOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 
@@ -261,11 +261,17 @@ def check_uplink(
         what = "several models, or weighted ones" if shared else "no model"
         name = type(uplink[0]).__name__
         raise PflError(f"model.uplink must be empty with {method}, whose clients upload {what}, got {name}")
-    feedback = [step for step in uplink if isinstance(step, ErrorFeedback)]
-    if len(feedback) > 1 or any(step not in one_by_one(uplink) or step.step.together for step in feedback):
+    remembering = [step for step in uplink if step.remembers]
+    if len(remembering) > 1 or any(step not in one_by_one(uplink) for step in remembering):
         raise PflError(
-            "model.uplink: ErrorFeedback is not possible more than once, or after a step that sees all models of a "
-            "round; allowed: once, before it"
+            f"model.uplink: {type(remembering[-1]).__name__} is not possible beside another step with a memory, or "
+            "after one that sees all models of a round; allowed: one of them, before it"
+        )
+    inner = [step.step for step in uplink if isinstance(step, ErrorFeedback)]
+    if any(step.together or step.remembers for step in inner):
+        raise PflError(
+            f"model.uplink.step: {type(inner[0]).__name__} is not possible in ErrorFeedback; allowed: a step that "
+            "compresses, such as TopK"
         )
     together = [type(step).__name__ for step in uplink if step.together]
     if together and aggregator.needs != "rows":

@@ -14,7 +14,7 @@ from pfl_lightning.federation.checks import checked_update
 from pfl_lightning.federation.cohort import LOSS
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, select
-from pfl_lightning.uplink import ERROR
+from pfl_lightning.uplink import MEMORY
 
 Work = Callable[[Examples, Params], Params]
 
@@ -32,8 +32,8 @@ def set_own_training(method: Any, data: FederatedDataModule) -> None:
 
 def own_update(method: Any, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
     """The ``local_update`` of some clients; arguments and result as there."""
-    errors = {name for name in received.own if name.startswith(ERROR)}  # of uploads, which are no part of the rule
-    received = received.without(errors)
+    # what steps of uploads keep is no part of the rule
+    received = received.without({name for name in received.own if name.startswith(MEMORY)})
 
     def update(group: Examples, start: Params) -> Params:
         kept = select(start.own, method.clients.names)

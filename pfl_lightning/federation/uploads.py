@@ -12,7 +12,7 @@ from pfl_lightning.seeding import Key
 from pfl_lightning.server import Aggregator, WeightedSum
 from pfl_lightning.system import Attackers
 from pfl_lightning.tree import Params, Tree, repeated, select, zeros_like
-from pfl_lightning.uplink import ERROR, ErrorFeedback, Senders, one_by_one, pass_on
+from pfl_lightning.uplink import MEMORY, Senders, one_by_one, pass_on
 
 
 def round_key(batch: Round) -> Key:
@@ -57,18 +57,18 @@ def sent_one_by_one(method: Any, batch: Round, ids: Tensor, received: Params, tr
     return pass_on(one_by_one(method.steps), trained, senders_of(method, batch, ids, received))
 
 
-def first_errors(method: Any, tensors: Tree, clients: int) -> Tree:
-    """What clients keep of what they have not sent, ``[clients, ...]``: 0 before the first round.
+def first_memory(method: Any, tensors: Tree, clients: int) -> Tree:
+    """What a step has clients keep until their next upload, ``[clients, ...]``: 0 before the first round.
 
     Args:
         method: The method.
         tensors: Those of its network.
         clients: Number of clients.
     """
-    if not any(isinstance(step, ErrorFeedback) for step in method.uplink):
+    if not any(step.remembers for step in method.uplink):
         return {}
     sent = select(tensors, method.shared & method.engine.trainable)
-    return repeated({ERROR + name: tensor for name, tensor in zeros_like(sent).items()}, clients)
+    return repeated({MEMORY + name: tensor for name, tensor in zeros_like(sent).items()}, clients)
 
 
 def set_attackers(method: Any, data: FederatedDataModule) -> None:

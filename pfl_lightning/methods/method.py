@@ -51,7 +51,7 @@ from pfl_lightning.federation.own_training import own_eval_model, own_update, se
 from pfl_lightning.federation.pretrained import read_weights, take_weights
 from pfl_lightning.federation.saved_method import restore_method, save_method
 from pfl_lightning.federation.sparsity import Sparsity
-from pfl_lightning.federation.uploads import first_errors, round_key, sent_one_by_one, set_attackers, start_sum
+from pfl_lightning.federation.uploads import first_memory, round_key, sent_one_by_one, set_attackers, start_sum
 from pfl_lightning.federation.versions import Versions
 from pfl_lightning.models import MLP, Head, InputKind, LoRA, Network, NetworkFactory, Part, Parts, start_network
 from pfl_lightning.objects import constructor_arguments, import_path, to_settings
@@ -414,14 +414,14 @@ class Method(pl.LightningModule):
             received = self.versions.received(stale.began, batch.round_index, received)
         trained, losses = own_update(self, cohort, received, key)
         changed = {name: rows for name, rows in trained.own.items() if rows is not received.own.get(name)}
-        model, errors = sent_one_by_one(self, batch, cohort.ids, received, select(changed, self.shared))
+        model, memory = sent_one_by_one(self, batch, cohort.ids, received, select(changed, self.shared))
         others = {name: rows for name, rows in trained.own.items() if name.split(".")[0] in self.uploads}
         volume = Traffic(self.message, self.engine.trainable).measured({**model, **others, LOSS: losses})
         if stale:
             shares = stale.shares.to(losses.device, sum_type(self.engine.dtype))
             changes = self.engine.trainable if stale.changes else frozenset[str]()
             model = rebase_stale_uploads(model, received.tree, self.broadcast(), shares, changes)
-        return Trained(select(trained.own, self.clients.names) | errors, {**model, **others}, losses, volume)
+        return Trained(select(trained.own, self.clients.names) | memory, {**model, **others}, losses, volume)
 
     @property
     def steps(self) -> list[Step]:
@@ -614,7 +614,7 @@ class Method(pl.LightningModule):
         check_uplink(self.uplink, name, self.shared, self.uploads_models, self.aggregator)
         tensors = movable(self.network)
         start = checked_rows(self.initial_state(tensors, num_clients, seed), num_clients)
-        start = {**start, **first_errors(self, tensors, num_clients)}
+        start = {**start, **first_memory(self, tensors, num_clients)}
         self.clients = ClientStates(start)
         self.server = ServerState(self.server_state(tensors))
         self.memory = ServerState(self.aggregator.initial_memory(select(tensors, self.shared)))

@@ -2,9 +2,10 @@
 
 from pfl_lightning.uplink.attacks import ALIE, IPM, Attack, Collusion, Gaussian, MinMax, Scaled, SignFlip
 from pfl_lightning.uplink.steps import (
-    ERROR,
+    MEMORY,
     Clip,
     ErrorFeedback,
+    Momentum,
     Quantize,
     Senders,
     Sign,
@@ -17,14 +18,15 @@ from pfl_lightning.uplink.steps import (
 
 __all__ = [
     "ALIE",
-    "ERROR",
     "IPM",
+    "MEMORY",
     "Attack",
     "Clip",
     "Collusion",
     "ErrorFeedback",
     "Gaussian",
     "MinMax",
+    "Momentum",
     "Quantize",
     "Scaled",
     "Senders",

@@ -8,14 +8,14 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from pfl_lightning.bounds import ROUNDING, PositiveFloat, Share, ValueBits
+from pfl_lightning.bounds import ROUNDING, OpenUnitInterval, PositiveFloat, Share, ValueBits
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import Key, random_bits
 from pfl_lightning.server import Message, clipped
 from pfl_lightning.server.messages import kept_entries
 from pfl_lightning.tree import Params, Tree, select, wide
 
-ERROR = "error."  # begins the names of what clients keep of what was not sent
+MEMORY = "memory."  # begins the names of what a step has clients keep until their next upload
 
 
 class Senders(NamedTuple):
@@ -47,9 +47,13 @@ class Step(ABC):
     Attributes:
         together: Whether it must see all clients of a round at once, by rising id. Then the server needs a vote, and
             the steps that follow see them together, too.
+        remembers: Whether it has clients keep something until their next upload: a tensor for each parameter that they
+            send, 0 at first. It finds them as ``senders.received.own["memory.fc.weight"]``, and returns the new ones
+            beside the models, under the same names.
     """
 
     together: ClassVar[bool] = False
+    remembers: ClassVar[bool] = False
 
     @abstractmethod
     def __call__(self, rows: Tree, senders: Senders) -> Tree:
@@ -72,18 +76,18 @@ def pass_on(steps: Sequence[Step], rows: Tree, senders: Senders) -> tuple[Tree, 
     """What the server receives of some clients' models; arguments as for a step.
 
     Returns:
-        The models, and what the clients keep for their next upload, under names that begin with ``ERROR``.
+        The models, and what the clients keep until their next upload, under names that begin with ``MEMORY``.
 
     Raises:
         PflError: If a step returns tensors of other names or shapes.
     """
-    errors: Tree = {}
+    memory: Tree = {}
     for step in steps:
         after = step(rows, senders)
-        errors |= {name: stack for name, stack in after.items() if name.startswith(ERROR)}
-        after = {name: stack for name, stack in after.items() if not name.startswith(ERROR)}
+        memory |= {name: stack for name, stack in after.items() if name.startswith(MEMORY)}
+        after = {name: stack for name, stack in after.items() if not name.startswith(MEMORY)}
         rows = alike(rows, after, type(step).__name__)
-    return rows, errors
+    return rows, memory
 
 
 def one_by_one(steps: Sequence[Step]) -> Sequence[Step]:
@@ -120,19 +124,50 @@ class ErrorFeedback(Step):
         step: The step, such as ``TopK`` or ``Sign``.
     """
 
+    remembers = True
+
     def __init__(self, step: Step) -> None:
         self.step = step
 
     def __call__(self, rows: Tree, senders: Senders) -> Tree:
         """See ``Step``; beside the models it returns the errors."""
-        errors = {name: senders.received.own[ERROR + name] for name in select(rows, senders.parameters)}
+        errors = {name: senders.received.own[MEMORY + name] for name in select(rows, senders.parameters)}
         wanted = {**rows, **{name: rows[name] + error for name, error in errors.items()}}
         sent = alike(wanted, self.step(wanted, senders), type(self.step).__name__)
-        return {**sent, **{ERROR + name: wanted[name] - sent[name] for name in errors}}
+        return {**sent, **{MEMORY + name: wanted[name] - sent[name] for name in errors}}
 
     def message(self, message: Message) -> Message:
         """See ``Step``: that of the other step."""
         return self.step.message(message)
+
+
+class Momentum(Step):
+    """Sends a moving average of the changes of a client, by which attackers stand out from the noise of mini-batches.
+
+    Rule for client i, whose average m_i is 0 at first, and x what it received; with a single local step changes are
+    gradients: ``m_i = momentum m_i + (1 - momentum) (w_i - x);  w_i = x + m_i``
+
+    Paper: Karimireddy, He, Jaggi, Learning from History for Byzantine Robust Optimization, ICML 2021,
+    arXiv:2012.10333, Algorithm 1.
+
+    Args:
+        momentum: How much of the average stays.
+    """
+
+    remembers = True
+
+    def __init__(self, momentum: OpenUnitInterval = 0.9) -> None:
+        self.momentum = momentum
+
+    def __call__(self, rows: Tree, senders: Senders) -> Tree:
+        """See ``Step``; beside the models it returns the averages."""
+        received = senders.received.tree
+        averages = {}
+        for name, stack in select(rows, senders.parameters).items():
+            before = senders.received.own[MEMORY + name]
+            averages[name] = self.momentum * before + (1 - self.momentum) * (stack - received[name])
+        sent = {name: received[name] + average for name, average in averages.items()}
+        return {**rows, **sent, **{MEMORY + name: average for name, average in averages.items()}}
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ from pfl_lightning.server import (
 )
 from pfl_lightning.system import Participation
 from pfl_lightning.tree import Params, wide
-from pfl_lightning.uplink import Clip, ErrorFeedback, MinMax, Quantize, SignFlip, TopK
+from pfl_lightning.uplink import Clip, ErrorFeedback, MinMax, Momentum, Quantize, SignFlip, TopK
 
 
 def over_secure_sums(kind, **options):
@@ -82,7 +82,7 @@ METHODS = {
         methods.FedAvg, aggregator=Median(), uplink=[MinMax(0.4), Clip(0.5)], **kwargs
     ),
     "FedAvg by centered clipping": lambda **kwargs: make_method(
-        methods.FedAvg, aggregator=NearestNeighbours(CenteredClipping(0.1)), **kwargs
+        methods.FedAvg, aggregator=NearestNeighbours(CenteredClipping(0.1)), uplink=[Momentum(0.5)], **kwargs
     ),
     "FedAvg with attackers": lambda **kwargs: make_method(
         methods.FedAvg, uplink=[Clip(0.5), Quantize(6), SignFlip(0.4)], **kwargs

@@ -26,6 +26,7 @@ from pfl_lightning.uplink import (
     ALIE,
     Clip,
     ErrorFeedback,
+    Momentum,
     Quantize,
     Senders,
     Sign,
@@ -139,7 +140,7 @@ def test_the_largest_changes_are_sent_and_the_others_are_as_received():
 
 
 def test_what_feedback_has_not_sent_is_added_to_the_next_change():
-    errors = {"error.w": torch.zeros(3, 2), "error.b": torch.zeros(3, 1)}
+    errors = {"memory.w": torch.zeros(3, 2), "memory.b": torch.zeros(3, 1)}
     total = {name: torch.zeros_like(ROWS[name]) for name in ("w", "b")}
     for rounds in range(1, 6):
         step = ErrorFeedback(TopK(0.5))
@@ -148,7 +149,7 @@ def test_what_feedback_has_not_sent_is_added_to_the_next_change():
         for name in total:
             total[name] += after[name] - RECEIVED[name]
             wanted = rounds * (ROWS[name] - RECEIVED[name])
-            torch.testing.assert_close(total[name] + errors[f"error.{name}"], wanted)
+            torch.testing.assert_close(total[name] + errors[f"memory.{name}"], wanted)
     assert step.message(Message()) == TopK(0.5).message(Message())
 
 
@@ -158,15 +159,35 @@ def test_feedback_that_loses_nothing_is_no_step_and_a_client_that_waits_keeps_it
     data = ragged_data(participation=Participation(pool_size=2))
     method = train(FedRep, 1, data, uplink=[ErrorFeedback(TopK(0.1))])
     took_part = data.make_round(0).examples.ids.tolist()
-    for name in [name for name in method.clients.names if name.startswith("error.")]:
+    for name in [name for name in method.clients.names if name.startswith("memory.")]:
         moved = method.clients.stack(name).flatten(1).abs().sum(1) > 0
         assert set(moved.nonzero()[:, 0].tolist()) == set(took_part)
-        assert name.removeprefix("error.") in method.shared
+        assert name.removeprefix("memory.") in method.shared
 
 
-@pytest.mark.parametrize("steps", [[ErrorFeedback(TopK()), ErrorFeedback(Sign())], [ALIE(), ErrorFeedback(TopK())]])
-def test_feedback_stands_once_and_before_what_sees_all_models(steps, ragged_data):
-    with pytest.raises(PflError, match=r"^model.uplink: ErrorFeedback is not possible more than once, or after"):
+def test_momentum_is_a_moving_average_of_the_changes():
+    memory = {"memory.w": torch.ones(3, 2), "memory.b": torch.zeros(3, 1)}
+    after = Momentum(0.75)(ROWS, senders()._replace(received=Params(RECEIVED, memory)))
+    assert after["w"].tolist() == [[1 + 1.5, -1 + 0.75], [1 + 0.75, -1 + 1.5], [1 + 0.875, -1 + 0.75]]
+    assert after["memory.w"].equal(after["w"] - RECEIVED["w"])
+    assert after["b"].tolist() == [[3.0], [2.0], [2.0]]
+    assert after["mean"] is ROWS["mean"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "line"),
+    [
+        (
+            [ErrorFeedback(TopK()), Momentum()],
+            "model.uplink: Momentum is not possible beside another step",
+        ),
+        ([ALIE(), ErrorFeedback(TopK())], "model.uplink: ErrorFeedback is not possible beside another step with"),
+        ([ErrorFeedback(Momentum())], "model.uplink.step: Momentum is not possible in ErrorFeedback; allowed: a step"),
+        ([ErrorFeedback(ALIE())], "model.uplink.step: ALIE is not possible in ErrorFeedback; allowed: a step that"),
+    ],
+)
+def test_what_clients_remember_is_of_one_step_before_what_sees_all_models(steps, line, ragged_data):
+    with pytest.raises(PflError, match=f"^{line}"):
         built(FedAvg, ragged_data(), uplink=steps, aggregator=Mean())
 
 
