@@ -291,6 +291,8 @@ PARTS = {
     "clipped": {"uplink": [Clip(0.5)]},
     "quantized": {"uplink": [Quantize(4)]},
     "attacked": {"uplink": [SignFlip(0.4)]},
+    "remembered": {"uplink": [ErrorFeedback(TopK(0.5))]},
+    "colluding": {"uplink": [ALIE(0.4, z=1.0)], "aggregator": Mean},
     "chosen by sums": {"make": partial(DeltaFL, quantile="sums", conformity=0.6)},
     "partly shared": {"make": FedRep},
 }
@@ -298,6 +300,8 @@ REFUSED = {
     *((aggregator, "stale") for aggregator in ("secure", "private", "median", "trimmed", "clipped around")),
     *((aggregator, "chosen by sums") for aggregator in ("private", "median", "trimmed", "clipped around")),
     ("stale", "chosen by sums"),
+    ("stale", "colluding"),
+    ("colluding", "chosen by sums"),
 }
 
 
