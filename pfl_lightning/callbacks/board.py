@@ -19,8 +19,9 @@ from pfl_lightning.methods import Method
 from pfl_lightning.report.run_files import settings_of
 from pfl_lightning.settings.values import Settings, class_name, shown_class
 
-KEPT_PREFIXES = ("test/", "val/", "choice/", "train/", "time/")  # beginnings of tags that stay as they are
-PERCENTILE = re.compile(r"(test|val|choice|train)/(.+/(?:(?:weighted_)?p[\d.]+|superquantile_[\d.]+))")
+SPLITS = ("test", "val", "choice", "train", "attackers", "backdoor")
+KEPT_PREFIXES = tuple(f"{name}/" for name in (*SPLITS, "cross_site", "time"))  # of tags that stay as they are
+PERCENTILE = re.compile(rf"({'|'.join(SPLITS)})/(.+/(?:(?:weighted_)?p[\d.]+|superquantile_[\d.]+))")
 FIRST_COLUMNS = ("data", "method", "model.local.lr", "model.network", "seed")  # of the table when it opens
 EVALUATED = "time/evaluated"  # the round that the newest results are of: a signal stops runs between evaluations
 Scalar = bool | int | float | str
