@@ -28,6 +28,7 @@ BETWEEN = "from the evaluation before to the first that has it, mean over seeds"
 COMMUNICATION_COLUMN = "communication {:g} s"
 SHARES = (0.9, 0.95, 0.99)  # of the best final score, for targets
 SPREAD = "std over clients"
+APART = ("attackers", "backdoor")  # splits that show what an attack does
 COMPARED = ("mean", "p90", "superquantile 10 %")  # with the reference
 
 
@@ -60,9 +61,11 @@ def final_table(curves: Curves) -> Table:
     Returns:
         For each curve ``mean``, ``std over clients`` (of the population), ``worst 10 %`` (the mean of these clients),
         ``worst``, ``p10``, ``p50`` and ``p90`` (interpolated), each as the mean over the seeds, and as
-        ``<name>_seed_std`` its sample standard deviation over the seeds, nan for one seed.
+        ``<name>_seed_std`` its sample standard deviation over the seeds, nan for one seed. Where clients attack, also
+        the mean of the ``attackers``, and of what a ``backdoor`` makes of other clients' samples.
     """
     score_kind = curves[0].score_kind
+    apart = [split for split in APART if any(curve.evaluates(split) for curve in curves)]
     statistics: dict[str, Statistic] = {
         "mean": TEST["mean"],
         SPREAD: np.std,
@@ -70,12 +73,19 @@ def final_table(curves: Curves) -> Table:
         "worst": np.min if score_kind.higher_is_better else np.max,
         **{name: TEST[name] for name in ("p10", "p50", "p90")},
     }
-    rows = [_about(curve) | over_seeds(statistics_of(curve, statistics, "score")) for curve in curves]
+    rows = []
+    for curve in curves:
+        row = _about(curve) | over_seeds(statistics_of(curve, statistics, "score"))
+        for split in apart:
+            mean = statistics_of(curve, {split: np.mean}, "score", split=split) if curve.evaluates(split) else None
+            row |= {split: nan, f"{split}_seed_std": nan} if mean is None else over_seeds(mean)
+        rows.append(row)
+    statistics |= dict.fromkeys(apart, np.mean)
     title = f"Clients' test {score_kind.label} at the last evaluation, {OVER_SEEDS}"
     text = seeds_markdown(title, rows, statistics, score_kind, first=("method", "seeds", "round"))
     seeds, rounds = (" or ".join(map(str, sorted({row[name] for row in rows}))) for name in ("seeds", "round"))
     caption = f"{title}: seeds {seeds}, round {rounds}"
-    directions = {name: score_kind.higher_is_better and name != SPREAD for name in statistics}
+    directions = {name: score_kind.higher_is_better and name not in (SPREAD, "backdoor") for name in statistics}
     return Table("final", rows, text, seeds_latex("final", caption, rows, directions, score_kind))
 
 

@@ -11,6 +11,8 @@ from pfl_lightning.report.compare_tables import final_table
 from pfl_lightning.report.run_files import CLIENTS, LABEL, read_label
 from pfl_lightning.score_kind import ScoreKind
 
+LRS = {"one": 0.1, "two": 0.2}
+
 
 def test_a_run_is_its_evaluated_rounds_and_its_clients_on_the_test_split(write_run):
     run = read_run(write_run("run", {"finetuned": [[0.25, 0.5], [0.5, 0.75]], "stored": [[0, 0], [0, 1]]}, seed=7))
@@ -145,3 +147,15 @@ def test_runs_with_other_attackers_score_other_clients_and_cannot_be_compared(wr
         check_same_data([*map(read_run, folders)])
     poisoned = write_run("poisoned", {"stored": [[0.5, 0.5]]}, data={"poison": {"class_path": "LabelFlip"}})
     check_same_data([read_run(folders[1]), read_run(poisoned)])
+
+
+def test_the_final_table_has_columns_for_attackers_and_backdoors_where_there_are_some(write_run):
+    folders = [write_run(name, {"stored": [[0.5, 0.75]]}, model={"local": {"lr": lr}}) for name, lr in LRS.items()]
+    table = pd.read_csv(folders[1] / CLIENTS)
+    marked = table[table["split"] == "test"].assign(split="backdoor", correct=[3, 1], samples=4)
+    pd.concat([table, marked]).to_csv(folders[1] / CLIENTS, index=False)
+    rows = final_table(curves_of([*map(read_run, folders)])).rows
+    assert [row.get("backdoor") for row in rows] == pytest.approx([float("nan"), 0.5], nan_ok=True)
+    assert "attackers" not in rows[0]
+    plain = final_table(curves_of([read_run(folders[0])]))
+    assert "backdoor" not in plain.rows[0]
