@@ -37,7 +37,7 @@ def reproduce(
 
     Args:
         paper: The paper: srpfl, delta_fl, fedmac or deprl; or the library: pfllib or niid_bench; ``stragglers``
-            compares what there is against these, which no paper does.
+            compares what there is against these, and ``attacks`` how safe methods are, which no paper does.
         item: Its table or figure: the name of a file in ``tools/reproduction/PAPER``, whose first lines say what it
             shows. Any other name lists them.
         scale: ``small`` takes two CPU cores minutes or hours; ``two_cores`` has the paper's numbers of clients and
