@@ -71,8 +71,8 @@ def number_of(client: str, numbers: Mapping[str, int], option: str) -> int:
         PflError: If there is no such client.
     """
     if client not in numbers:
-        first, *_, last = [*numbers] * 2
-        raise PflError(f"{option}: {client} is no client{nearest(client, numbers)}; allowed: {first} to {last}")
+        names = [*numbers]
+        raise PflError(f"{option}: {client} is no client{nearest(client, names)}; allowed: {names[0]} to {names[-1]}")
     return numbers[client]
 
 

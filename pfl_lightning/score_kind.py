@@ -56,7 +56,9 @@ class ScoreKind:
 
 ACCURACY = ScoreKind("accuracy", higher_is_better=True, scale=100, unit=" (%)", digits=1)
 LOSS = ScoreKind("loss", higher_is_better=False, scale=1, unit="", digits=4)
-HEADLINED = ("val", "test")  # splits; train/loss is that of local training
+APART = ("attackers", "backdoor")  # splits that show what an attack does
+SPLITS = ("test", "val", "choice", "train", *APART)
+HEADLINED = ("val", "test")  # train/loss is that of local training
 
 
 def headline(split: str, score_kind: ScoreKind) -> str:

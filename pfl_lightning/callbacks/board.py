@@ -17,9 +17,9 @@ from pfl_lightning import methods
 from pfl_lightning.callbacks.labels import method_name
 from pfl_lightning.methods import Method
 from pfl_lightning.report.run_files import settings_of
+from pfl_lightning.score_kind import SPLITS
 from pfl_lightning.settings.values import Settings, class_name, shown_class
 
-SPLITS = ("test", "val", "choice", "train", "attackers", "backdoor")
 KEPT_PREFIXES = tuple(f"{name}/" for name in (*SPLITS, "cross_site", "time"))  # of tags that stay as they are
 PERCENTILE = re.compile(rf"({'|'.join(SPLITS)})/(.+/(?:(?:weighted_)?p[\d.]+|superquantile_[\d.]+))")
 FIRST_COLUMNS = ("data", "method", "model.local.lr", "model.network", "seed")  # of the table when it opens

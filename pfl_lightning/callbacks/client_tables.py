@@ -96,6 +96,16 @@ def gathered(metric: Any) -> Any:
         return metric.scores()
 
 
+def written(text: str, path: Path) -> bool:
+    """Write a file of an evaluation; whether that was possible, which in the folder of a colleague it may not be."""
+    try:
+        files.write_text(text, path)
+    except OSError as error:
+        warnings.warn(f"'{path}' cannot be written ({error.strerror})", stacklevel=2)
+        return False
+    return True
+
+
 def client_rows(method: Method, name: str, scores: ClientScores) -> list[dict[str, Any]]:
     """What each client got with a model on a split, ``split/model``, as rows of ``clients.csv``."""
     split, model = name.split("/")
@@ -143,10 +153,7 @@ class EvaluationTable(pl.Callback):
         if self.folder is not None and trainer.is_global_zero:
             evaluated = "new_clients" if federated(trainer).new_clients else "test"
             path = self.folder / ("validate.csv" if validates else f"{evaluated}.csv")
-            try:
-                files.write_text(csv_text(columns_of(self.rows), self.rows, header=True), path)
+            if written(csv_text(columns_of(self.rows), self.rows, header=True), path):
                 self.path = path
-            except OSError as error:  # such as in the folder of a colleague; the results are printed all the same
-                warnings.warn(f"'{path}' cannot be written ({error.strerror})", stacklevel=2)
 
     on_validation_epoch_end = on_test_epoch_end

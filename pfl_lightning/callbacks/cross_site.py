@@ -1,6 +1,3 @@
-import csv
-import io
-import warnings
 from collections.abc import Callable
 from functools import partial
 
@@ -9,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_lightning import files
-from pfl_lightning.callbacks.client_tables import EvaluationTable, gathered
+from pfl_lightning.callbacks.client_tables import EvaluationTable, gathered, written
 from pfl_lightning.callbacks.evaluation import callbacks_of
 from pfl_lightning.callbacks.figures import show_figure
+from pfl_lightning.callbacks.round_csv import csv_text
 from pfl_lightning.callbacks.run_folder import folder_of
 from pfl_lightning.client import Engine, Examples
 from pfl_lightning.data import federated
@@ -25,6 +22,7 @@ from pfl_lightning.tasks import Classification
 from pfl_lightning.tree import Params, Tree
 
 CELL = "cross_site"
+MODEL = "model of"  # first column of the file
 
 
 class CrossSite(pl.Callback):
@@ -79,14 +77,9 @@ class CrossSite(pl.Callback):
         figure = cross_site_figure(matrix, order, method.task.score, model)
         show_figure(trainer, f"{CELL}/{model}", figure, method.accounting.clock.rounds)
         if trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
-            path = folder / f"{CELL}_{model}.csv"
-            lines = [["model of", *names], *([name, *row] for name, row in zip(names, matrix.tolist(), strict=True))]
-            text = io.StringIO(newline="")
-            csv.writer(text).writerows([["" if cell != cell else cell for cell in line] for line in lines])
-            try:
-                files.write_text(text.getvalue(), path)
-            except OSError as error:  # such as in the folder of a colleague
-                warnings.warn(f"'{path}' cannot be written ({error.strerror})", stacklevel=2)
+            defined = [{names[site]: row[site] for site in np.flatnonzero(~np.isnan(row))} for row in matrix]
+            rows = [{MODEL: name, **scores} for name, scores in zip(names, defined, strict=True)]
+            written(csv_text([MODEL, *names], rows, header=True), folder / f"{CELL}_{model}.csv")
 
 
 class CrossSiteScore(ClientScore):

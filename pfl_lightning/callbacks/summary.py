@@ -21,12 +21,11 @@ from pfl_lightning.data.holdout import Split
 from pfl_lightning.errors import printable
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.metrics import ClientScore, client_percentiles, density
-from pfl_lightning.score_kind import LOSS, ScoreKind
+from pfl_lightning.score_kind import APART, LOSS, ScoreKind
 from pfl_lightning.server import DPAggregator
 from pfl_lightning.tasks import Classification, Task
 
 COLUMNS = ("mean", "worst", "p10", "p50", "p90")
-APART = ("attackers", "backdoor")  # splits that show what an attack does
 
 
 class RunSummary(pl.Callback):

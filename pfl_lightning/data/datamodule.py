@@ -38,7 +38,7 @@ from pfl_lightning.objects import constructor_arguments
 from pfl_lightning.paths import expand_home
 from pfl_lightning.seeding import numpy_generator
 from pfl_lightning.server import client_weights
-from pfl_lightning.system import Asynchronous, FixedExponential, Participation, Speeds, Times
+from pfl_lightning.system import Asynchronous, Attackers, FixedExponential, Participation, Speeds, Times
 from pfl_lightning.tasks import Classification, Task
 
 DEFAULT_CLIENTS = 20
@@ -281,13 +281,26 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             PflError: If samples cannot be poisoned, or an attacker is no client.
         """
         samples = self.run_tables["train"].samples
-        clients = len(self.held_out.roles(self.num_clients).training)
         poison.check(samples, self.task, type(self).__name__)
-        poison.find(self.client_names, clients, "data.poison.clients")
-        attackers = torch.zeros(self.num_clients, dtype=torch.bool)
-        attackers[:clients] = poison.among(self.seed, clients)
+        attackers = self.attacking(poison, "data.poison")
         made, splits = poisoned(samples, parts, poison, self.task, attackers, (self.seed, "poison"))
         return {split: ClientTable(made, indices) for split, indices in splits.items()}
+
+    def attacking(self, attackers: Attackers, option: str) -> Tensor:
+        """Which of the run's clients attack, ``[num_clients]``.
+
+        Args:
+            attackers: Says which.
+            option: Where it was chosen, for an error.
+
+        Raises:
+            PflError: If one is no client that can train.
+        """
+        clients = len(self.held_out.roles(self.num_clients).training)
+        attackers.find(self.client_names, clients, f"{option}.clients")
+        attacks = torch.zeros(self.num_clients, dtype=torch.bool)
+        attacks[:clients] = attackers.among(self.seed, clients)
+        return attacks
 
     @classmethod
     def default_values(cls) -> dict[str, Any]:
@@ -457,9 +470,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
 
     def fingerprint(self) -> str:
         """Hash of all samples, what transforms them and which of the run's clients holds which; after ``setup``."""
-        digest = fingerprint_of(self.run_tables.values(), self.transform())
-        attacks = [fingerprint_of([table], self.transform()) for table in self.attack_tables.values()]
-        return "-".join([digest, *attacks])
+        kinds = filter(None, (self.run_tables, self.attack_tables))
+        return "-".join(fingerprint_of(tables.values(), self.transform()) for tables in kinds)
 
     def class_counts(self) -> dict[str, Indices]:
         """Number of samples per client and class, by split, ``[clients, classes]``; after ``setup``."""

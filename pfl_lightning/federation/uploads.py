@@ -1,6 +1,5 @@
 """What clients of a method send: the steps of an upload, those that see all of them together, and who attacks."""
 
-from collections.abc import Collection
 from functools import partial
 from typing import Any
 
@@ -20,19 +19,19 @@ def round_key(batch: Round) -> Key:
     return batch.seed, "train", batch.round_index
 
 
-def start_sum(method: Any, aggregator: Aggregator, batch: Round, uploads: bool) -> WeightedSum:
+def start_sum(method: Any, aggregator: Aggregator, batch: Round) -> WeightedSum:
     """Start the sum of a round.
 
     Args:
         method: The method.
         aggregator: Adds up; it may be another one than the method's.
         batch: The round.
-        uploads: Whether clients send anything but their losses.
     """
     received = select(method.network.state_dict(), method.shared)
-    steps = method.steps[len(one_by_one(method.steps)) :]
+    steps = method.steps
+    together = steps[len(one_by_one(steps)) :]
     aggregator.memory = method.memory.tree
-    aggregator.together = partial(_together, method, steps, batch, Params(received, {})) if steps and uploads else None
+    aggregator.together = partial(_together, method, together, batch, Params(received, {})) if together else None
     return aggregator.start(batch.participants, round_key(batch), received=received)
 
 
@@ -44,9 +43,8 @@ def _together(method: Any, steps: list[Any], batch: Round, received: Params, ids
 
 def senders_of(method: Any, batch: Round, ids: Tensor, received: Params) -> Senders:
     """Some clients of a round as steps see them; arguments as ``Senders`` has them."""
-    parameters: Collection[str] = method.engine.trainable
-    clients = batch.training_clients
-    return Senders(ids, received, frozenset(parameters), clients, round_key(batch), batch.round_index)
+    parameters = method.engine.trainable
+    return Senders(ids, received, parameters, batch.training_clients, round_key(batch), batch.round_index)
 
 
 def sent_one_by_one(method: Any, batch: Round, ids: Tensor, received: Params, trained: Tree) -> tuple[Tree, Tree]:
@@ -78,10 +76,8 @@ def set_attackers(method: Any, data: FederatedDataModule) -> None:
         PflError: If one is no client of the data.
     """
     attackers = torch.zeros(data.eval_clients, dtype=torch.bool)
-    clients = data.training_clients
     for option, parts in (("data.poison", [data.poison]), ("model.uplink", method.uplink)):
         for part in parts if not data.new_clients else []:
             if isinstance(part, Attackers):
-                part.find(data.client_names, clients, f"{option}.clients")
-                attackers[:clients] |= part.among(data.seed, clients)
+                attackers |= data.attacking(part, option)
     data.attackers = method.aggregator.attackers = attackers

@@ -393,7 +393,7 @@ class Method(pl.LightningModule):
         """What the participants of a round have trained and uploaded, added up; each stores what it keeps."""
         uploads = self.shared or self.uploads
         aggregator = self.aggregator if uploads else Aggregator()  # losses alone are for the log
-        total = start_sum(self, aggregator, batch, bool(uploads))
+        total = start_sum(self, aggregator, batch)
         result = self.cohort.train(partial(self.participate, batch), batch, self.clients, total, self.engine.dtype)
         if batch.arrivals is not None:
             self.versions.keep(batch.arrivals.update.held, batch.round_index, self.broadcast())

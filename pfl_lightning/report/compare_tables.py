@@ -22,13 +22,12 @@ from pfl_lightning.report.measures import (
     worst_tenth,
 )
 from pfl_lightning.report.tables import OVER_SEEDS, Row, Rows, Table, markdown, over_seeds, seeds_latex, seeds_markdown
-from pfl_lightning.score_kind import LOSS
+from pfl_lightning.score_kind import APART, LOSS
 
 BETWEEN = "from the evaluation before to the first that has it, mean over seeds"
 COMMUNICATION_COLUMN = "communication {:g} s"
 SHARES = (0.9, 0.95, 0.99)  # of the best final score, for targets
 SPREAD = "std over clients"
-APART = ("attackers", "backdoor")  # splits that show what an attack does
 COMPARED = ("mean", "p90", "superquantile 10 %")  # with the reference
 
 

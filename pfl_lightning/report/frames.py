@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.report import run_files
-from pfl_lightning.score_kind import ACCURACY, headline
+from pfl_lightning.score_kind import ACCURACY, SPLITS, headline
 from pfl_lightning.settings.values import class_name
 
 if TYPE_CHECKING:
     import pandas as pd
 
 # split, evaluated model, quantity, statistic
-SCORE = re.compile(r"(val|test|choice|train|attackers|backdoor)/([^/]+)/([^/]+)/([^/]+)")
+SCORE = re.compile(rf"({'|'.join(SPLITS)})/([^/]+)/([^/]+)/([^/]+)")
 COSTS = {
     "time/compute": "compute",
     "time/total": "time",

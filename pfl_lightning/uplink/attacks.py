@@ -27,9 +27,9 @@ class Attack(Attackers, Step):
 
     def attacking(self, senders: Senders) -> Tensor:
         """Which of the clients attack in this round, ``[clients]``."""
-        has_begun = senders.round_index >= self.first_round
-        attacks = self.among(int(senders.key[0]), senders.num_clients) & torch.tensor(has_begun)
-        return attacks.to(senders.ids.device)[senders.ids]
+        if senders.round_index < self.first_round:
+            return torch.zeros_like(senders.ids, dtype=torch.bool)
+        return self.among(int(senders.key[0]), senders.num_clients).to(senders.ids.device)[senders.ids]
 
     def __call__(self, rows: Tree, senders: Senders) -> Tree:
         """See ``Step``."""

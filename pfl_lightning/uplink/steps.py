@@ -2,13 +2,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from math import ceil
 from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from pfl_lightning.bounds import ROUNDING, OpenUnitInterval, PositiveFloat, Share, ValueBits
+from pfl_lightning.bounds import OpenUnitInterval, PositiveFloat, Share, ValueBits
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import Key, random_bits
 from pfl_lightning.server import Message, clipped
@@ -202,7 +201,7 @@ class Prune(Step):
         masks = {name: ~(size <= self.threshold) for name, size in sizes.items()}  # nan stays, to be seen
         if self.min_density and models:
             entries = torch.cat([size.reshape(len(size), -1) for size in sizes.values()], 1)
-            least = entries.topk(ceil(self.min_density * entries.shape[1] - ROUNDING), sorted=True).values[:, -1]
+            least = entries.topk(kept_entries(self.min_density, entries.shape[1]), sorted=True).values[:, -1]
             masks = {name: masks[name] | (size >= wide(least, size)) for name, size in sizes.items()}
         return {name: stack.where(masks[name], 0) for name, stack in models.items()}  # a product could be -0.0
 
