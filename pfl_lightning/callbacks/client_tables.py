@@ -128,15 +128,15 @@ class EvaluationTable(pl.Callback):
     clients that are new to the run are in ``new_clients.csv``.
 
     Args:
-        folder: The run's folder; None to write nothing.
+        run_folder: The run's folder, where other callbacks write their files, too; None to write nothing.
 
     Attributes:
         rows: The rows; after the evaluation.
         path: The file, if it was written.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self.folder = folder
+    def __init__(self, run_folder: Path | None = None) -> None:
+        self.run_folder = run_folder
         self.path: Path | None = None
         self.rows: list[dict[str, Any]] = []
 
@@ -150,9 +150,9 @@ class EvaluationTable(pl.Callback):
             if name.startswith("val/") == validates
             for row in client_rows(method, name, gathered(metric))
         ]
-        if self.folder is not None and trainer.is_global_zero:
+        if self.run_folder is not None and trainer.is_global_zero:
             evaluated = "new_clients" if federated(trainer).new_clients else "test"
-            path = self.folder / ("validate.csv" if validates else f"{evaluated}.csv")
+            path = self.run_folder / ("validate.csv" if validates else f"{evaluated}.csv")
             if written(csv_text(columns_of(self.rows), self.rows, header=True), path):
                 self.path = path
 

@@ -6,8 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_lightning.callbacks.client_tables import EvaluationTable, gathered, written
-from pfl_lightning.callbacks.evaluation import callbacks_of
+from pfl_lightning.callbacks.client_tables import gathered, written
 from pfl_lightning.callbacks.figures import show_figure
 from pfl_lightning.callbacks.round_csv import csv_text
 from pfl_lightning.callbacks.run_folder import folder_of
@@ -69,8 +68,6 @@ class CrossSite(pl.Callback):
         """Write and draw the scores of a model."""
         data = federated(trainer)
         names = [*data.client_names] or [str(client) for client in range(data.eval_clients)]
-        tested = [table.folder for table in callbacks_of(trainer, EvaluationTable) if table.folder]  # in pfl test
-        folder = tested[0] if tested else folder_of(trainer)
         matrix = self.matrices[model]
         has_classes = isinstance(method.task, Classification)
         order = by_largest_class(data.class_counts()["train"]) if has_classes else np.arange(len(matrix))
@@ -79,7 +76,7 @@ class CrossSite(pl.Callback):
         if trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             defined = [{names[site]: row[site] for site in np.flatnonzero(~np.isnan(row))} for row in matrix]
             rows = [{MODEL: name, **scores} for name, scores in zip(names, defined, strict=True)]
-            written(csv_text([MODEL, *names], rows, header=True), folder / f"{CELL}_{model}.csv")
+            written(csv_text([MODEL, *names], rows, header=True), folder_of(trainer) / f"{CELL}_{model}.csv")
 
 
 class CrossSiteScore(ClientScore):

@@ -125,13 +125,18 @@ class RunRecord:
     @property
     def tested(self) -> Sequence[int]:
         """The clients with a score in the last evaluation on test samples."""
-        clients: list[int] = self.clients["test", self.models[0], int(self.rounds[-1])]["client"].tolist()
-        return clients
+        return self._scored_on("test")
 
     @property
-    def has_attackers(self) -> bool:
-        """Whether some of the clients attack, and are scored apart."""
-        return any(tag.startswith("attackers/") for tag in self.logged)
+    def attackers(self) -> Sequence[int]:
+        """The clients that attack, which are scored apart."""
+        return self._scored_on("attackers")
+
+    def _scored_on(self, split: str) -> list[int]:
+        """The clients with a score in the last evaluation on a split."""
+        evaluation = (split, self.models[0], int(self.rounds[-1]))
+        clients: list[int] = self.clients[evaluation]["client"].tolist() if evaluation in self.clients else []
+        return clients
 
     def seconds(self, communication_time: float) -> "pd.Series":
         """Simulated seconds by round, each of which costs one communication.
@@ -222,7 +227,7 @@ def check_same_data(runs: Sequence[RunRecord]) -> None:
                 raise PflError(f"{key}: {difference}; compare runs on the same data")
     for run in runs:
         other = of_seed.setdefault(run.seed, run)
-        if {*run.tested} != {*other.tested} and (run.has_attackers or other.has_attackers):
+        if {*run.attackers} & {*other.tested} or {*other.attackers} & {*run.tested}:
             raise PflError(
                 f"runs: '{run.folder}' scores {len(run.tested)} clients and '{other.folder}' {len(other.tested)}, as "
                 "attackers are left out; compare runs with the same ones, who do nothing before their first_round"

@@ -137,16 +137,25 @@ def test_the_place_of_the_data_and_who_takes_part_may_differ(write_run):
     assert np.array_equal(runs[0].rounds, runs[1].rounds)
 
 
+def with_attackers(folder, attackers):
+    """A run some of whose clients are scored apart."""
+    table = pd.read_csv(folder / CLIENTS)
+    attacks = table["client"].isin(attackers)
+    table.assign(split=table["split"].mask(attacks, "attackers")).to_csv(folder / CLIENTS, index=False)
+    return read_run(folder)
+
+
 def test_runs_with_other_attackers_score_other_clients_and_cannot_be_compared(write_run):
-    folders = [write_run("all", {"stored": [[0.5, 0.5, 0.5]]}), write_run("benign", {"stored": [[0.5, 0.5]]})]
-    check_same_data([*map(read_run, folders)])  # for whatever other reason
-    metrics = folders[1] / "metrics.csv"
-    metrics.write_text(pd.read_csv(metrics).assign(**{"attackers/stored/accuracy/mean": 0.5}).to_csv(index=False))
-    line = f"runs: '{folders[1]}' scores 2 clients and '{folders[0]}' 3, as attackers are left out; compare runs"
-    with pytest.raises(PflError, match=re.escape(line)):
-        check_same_data([*map(read_run, folders)])
-    poisoned = write_run("poisoned", {"stored": [[0.5, 0.5]]}, data={"poison": {"class_path": "LabelFlip"}})
-    check_same_data([read_run(folders[1]), read_run(poisoned)])
+    scores = {"stored": [[0.5, 0.5, 0.5, 0.5]]}
+    clean = read_run(write_run("clean", scores))
+    attacked, again = (with_attackers(write_run(name, scores), [3]) for name in ("attacked", "again"))
+    other = with_attackers(write_run("other", scores), [1, 2])
+    for runs in ([clean, attacked], [attacked, again, clean], [attacked, other]):
+        line = f"runs: '{runs[-1].folder}' scores {len(runs[-1].tested)} clients and '{runs[0].folder}' "
+        with pytest.raises(PflError, match=re.escape(f"{line}{len(runs[0].tested)}, as attackers are left out; ")):
+            check_same_data(runs)
+    check_same_data([attacked, again])
+    check_same_data([attacked, with_attackers(write_run("undefined", {"stored": [[0.5, 0.5]]}), [3])])
 
 
 def test_the_final_table_has_columns_for_attackers_and_backdoors_where_there_are_some(write_run):

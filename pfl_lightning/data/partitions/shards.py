@@ -258,6 +258,31 @@ class ConsecutiveClasses(ClassPartition):
         return shares
 
 
+class SortedBlocks(ClassPartition):
+    """A share of all samples is dealt like cards; the rest is sorted by class and cut into a block for each client.
+
+    Paper: Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", ICML 2020,
+    arXiv:1910.06378, whose "s % similarity" this is.
+
+    Args:
+        similarity: The share that is dealt: 1 is IID, and with 0 no two clients share more than one class.
+    """
+
+    def __init__(self, similarity: ClosedUnitInterval = 0.1) -> None:
+        self.similarity = similarity
+
+    def shares(self, class_sizes: Indices, population: Population, rng: Generator) -> Shares:
+        """Equal shares of every class, and what of it lies in a client's block."""
+        clients = population.num_clients
+        blocks = np.linspace(0, class_sizes.sum(), clients + 1)
+        ends = class_sizes.cumsum()[:, None]
+        starts = ends - class_sizes[:, None]
+        inside = (np.minimum(ends, blocks[1:]) - np.maximum(starts, blocks[:-1])).clip(0)
+        shares: Shares = self.similarity / clients + (1 - self.similarity) * inside / np.maximum(ends - starts, 1)
+        shares[class_sizes == 0] = 1 / clients
+        return shares
+
+
 class SpeedGroups(ClassPartition):
     """Faster clients get lower classes.
 

@@ -12,6 +12,7 @@ from pfl_lightning.data import (
     Labels,
     LogNormalSizes,
     Population,
+    SortedBlocks,
     SpeedGroups,
     UnequalClassShards,
     UniformSizes,
@@ -209,6 +210,20 @@ def test_slower_clients_hold_higher_classes(classes, clients, data, share_out, c
     assert held == sorted(held)
     assert len(set(held)) == groups
     assert sum(dict.fromkeys(held), ()) == tuple(range(classes))
+
+
+@pytest.mark.parametrize(
+    ("similarity", "expected"),
+    [
+        (0.0, [[20, 10, 0], [0, 10, 0], [0, 0, 20]]),  # 60 samples in blocks of 20
+        (0.5, [[15, 10, 5], [5 / 3, 20 / 3, 5 / 3], [10 / 3, 10 / 3, 40 / 3]]),
+        (1.0, [[10] * 3, [10 / 3] * 3, [20 / 3] * 3]),
+    ],
+)
+def test_blocks_of_sorted_samples_lie_beside_an_equal_share_of_all(similarity, expected, share_out, class_counts):
+    labels = np.repeat([0, 1, 2], [30, 10, 20])
+    (parts,) = share_out(SortedBlocks(similarity), [labels], 3)
+    assert np.abs(class_counts(parts, labels, 3) - np.array(expected)).max() < 1
 
 
 @pytest.mark.parametrize(
