@@ -2,6 +2,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import lightning.pytorch as pl
+from torch import Tensor
 
 from pfl_lightning import processes
 from pfl_lightning.bounds import PositiveInt
@@ -89,9 +90,9 @@ def weighted_sum(method: Method, batch: Round, measure: Callable[[Examples], Tre
     """
     weights = client_weights(batch.examples.counts, method.weighting).to(method.device)
 
-    def work(start: int, cohort: Examples) -> Tree:
+    def work(chosen: Tensor, cohort: Examples) -> Tree:
         measured = measure(cohort)
-        return mix(weights[places[start : start + len(cohort)]].to(next(iter(measured.values())).dtype), measured)
+        return mix(weights[places[chosen]].to(next(iter(measured.values())).dtype), measured)
 
     mean: Tree = {}
     with method.cohort.share(method.clients, batch.examples) as (places, examples):

@@ -30,6 +30,20 @@ PREFIXES = {
 ServerOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 
+def check_networks(method: Any, data: FederatedDataModule) -> None:
+    """Check that the networks of a method suit a data set.
+
+    Raises:
+        PflError: If one does not, or clients are new to a run with several.
+    """
+    for architecture in method.architectures:
+        network = architecture.network
+        has_body = len(network.state_dict()) > len(architecture.parts["head"])
+        check_network(network, method.task, data, has_body, method.uploads)
+    if data.new_clients and len(method.architectures) > 1:
+        raise PflError(f"data.new_clients must be 0 with Architectures, got {data.new_clients}")
+
+
 def check_network(
     network: Network, task: Task, data: FederatedDataModule, has_body: bool, uploads: Collection[str]
 ) -> None:

@@ -13,6 +13,7 @@ from pfl_lightning.client import Examples
 from pfl_lightning.client.layers import part
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
+from pfl_lightning.federation.architectures import network_of
 from pfl_lightning.federation.own_training import own_eval_model, set_own_training
 from pfl_lightning.models import Network
 from pfl_lightning.seeding import Key
@@ -60,8 +61,8 @@ class Heads:
                 f"heads: clients of {type(method).__name__} keep no heads; allowed: methods whose clients do, such as "
                 "FedRep, or client(ID), a whole model"
             )
+        method.engine.body_layers()
         self._method = method
-        self._first = method.engine.body_layers()
 
     def __len__(self) -> int:
         return int(self._method.num_clients)
@@ -72,10 +73,11 @@ class Heads:
     def __getitem__(self, client: int) -> nn.Module:
         """The head of one client; -1 is the last one."""
         ids = torch.tensor([range(len(self))[index(client)]], device=self._method.device)
-        row = {name: tensor[0] for name, tensor in self._method.clients.gather(ids).items()}
-        head = deepcopy(part(self._method.network, self._first))
-        head.load_state_dict(select(row, self._method.parts["head"]), strict=False)
-        return head.eval()
+        with network_of(self._method, int(ids)):
+            row = {name: tensor[0] for name, tensor in self._method.clients.gather(ids).items()}
+            head = deepcopy(part(self._method.network, self._method.engine.body_layers()))
+            head.load_state_dict(select(row, self._method.parts["head"]), strict=False)
+            return head.eval()
 
 
 def check_built(method: Any) -> None:
@@ -98,6 +100,12 @@ def client_model(method: Any, client: int, model: str | None, data: FederatedDat
     if model not in (None, *method.eval_models):
         raise PflError(f"model: {model} is not possible; allowed: {', '.join(method.eval_models)}")
     train = examples_of(client, data, method.num_clients, method.device, method.engine.dtype)
+    with network_of(method, client):
+        return _model_of(method, train, model, data)
+
+
+def _model_of(method: Any, train: Examples, model: str | None, data: FederatedDataModule | None) -> nn.Module:
+    """The model of the only client of some examples, whose network the method has; see ``Method.client``."""
     key: Key = () if data is None else (data.seed, "refit", method.accounting.clock.rounds)
     received = method.received(train.ids)
     if data is not None:

@@ -27,11 +27,13 @@ class ClientStates(nn.Module):
 
     Args:
         start: What clients begin with, ``[clients, ...]``; it is copied.
+        key: What begins the names of the rows in a checkpoint.
     """
 
-    def __init__(self, start: Mapping[str, Tensor]) -> None:
+    def __init__(self, start: Mapping[str, Tensor], key: str = CLIENTS) -> None:
         super().__init__()
         self.shard = Shard(start)
+        self.key = key
         self.names = list(start)
         self._placed: tuple[Tensor, Tree] | None = None  # ids, rising, and rows of the clients that train here
         self._refusal = ""  # why the server may not read rows at the moment
@@ -266,10 +268,10 @@ class ClientStates(nn.Module):
         order = ids.argsort()
         for name, rows in changed.items():
             arrived = processes.all_to_all([rows, *[rows[:0]] * peers], arriving)
-            checkpoint["state_dict"][f"{CLIENTS}.{name}"] = arrived[order.to(arrived.device)] if peers else arrived
+            checkpoint["state_dict"][f"{self.key}.{name}"] = arrived[order.to(arrived.device)] if peers else arrived
         if self.shard.changed is not None:
             start = {name: stack[0].clone() for name, stack in self.shard.start.items()}
-            checkpoint[CLIENTS] = {"ids": ids[order], "start": start}
+            checkpoint[self.key] = {"ids": ids[order], "start": start}
 
     def load(self, checkpoint: dict[str, Any]) -> None:
         """Take from a checkpoint the rows that ``save`` put there; each process those of its clients.
@@ -278,10 +280,10 @@ class ClientStates(nn.Module):
             KeyError: If the checkpoint lacks something.
             ValueError: If it has rows of other shapes or types, or of other clients.
         """
-        rows = {name: checkpoint["state_dict"].pop(f"{CLIENTS}.{name}") for name in self.names}
-        if CLIENTS in checkpoint:
-            ids = checkpoint[CLIENTS]["ids"]
-            start = checkpoint[CLIENTS]["start"]
+        rows = {name: checkpoint["state_dict"].pop(f"{self.key}.{name}") for name in self.names}
+        if self.key in checkpoint:
+            ids = checkpoint[self.key]["ids"]
+            start = checkpoint[self.key]["start"]
             self._check({name: start[name][None] for name in self.names}, torch.zeros(1))
             self._check(rows, ids)
             stored = ids % processes.count() == processes.rank()
@@ -294,13 +296,13 @@ class ClientStates(nn.Module):
     def _check(self, rows: Tree, ids: Tensor) -> None:
         """Refuse rows of other clients, shapes or types than these clients keep, one row for each."""
         if len(ids.unique()) != len(ids) or not ((ids >= 0) & (ids < max(self.shard.clients, 1))).all():
-            raise ValueError(f"{CLIENTS}.ids are not those of {self.shard.clients} clients")
+            raise ValueError(f"{self.key}.ids are not those of {self.shard.clients} clients")
         stacks = self.shard.own or self.shard.start
         for name, stack in rows.items():
             dtype = stacks[name].dtype
             shape = (len(ids), *stacks[name].shape[1:])
             if stack.dtype != dtype or tuple(stack.shape) != shape:
-                raise ValueError(f"{CLIENTS}.{name} has {stack.dtype} {tuple(stack.shape)} instead of {dtype} {shape}")
+                raise ValueError(f"{self.key}.{name} has {stack.dtype} {tuple(stack.shape)} instead of {dtype} {shape}")
 
 
 def checked_rows(start: Mapping[str, Any], num_clients: int) -> Mapping[str, Tensor]:

@@ -1,8 +1,8 @@
 """Runs the clients of a round: in chunks that fit into memory, spread over the processes, with progress."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
@@ -109,6 +109,13 @@ class Trained(NamedTuple):
 
 
 Work = Callable[[Tensor, Examples], Trained]  # takes the places of some participants in a round, and their examples
+Group = tuple[Callable[[], AbstractContextManager[None]], Tensor]
+Groups = Callable[[Tensor], Iterable[Group]]  # see ``Cohort``
+
+
+def all_at_once(ids: Tensor) -> list[Group]:
+    """All clients as one group."""
+    return [(nullcontext, torch.arange(len(ids)))]
 
 
 class RoundResult(NamedTuple):
@@ -135,6 +142,8 @@ class Cohort:
         sizes: Bytes of each tensor of one client, and of the outputs for one sample.
         progress: Counts clients as they finish.
         visited: Samples that an epoch visits of clients with so many of them, ``[clients]``.
+        groups: Takes the ids of some clients, and returns the places of those that work together, rising, after what is
+            to be entered while they do.
 
     Attributes:
         limit: Maximum chunk size since memory ran out; None if it never did.
@@ -148,11 +157,13 @@ class Cohort:
         sizes: Sequence[int],
         progress: Progress | None = None,
         visited: Callable[[Tensor], Tensor] = torch.as_tensor,
+        groups: Groups = all_at_once,
     ) -> None:
         self.chunk_size = chunk_size
         self.sizes = sizes
         self.progress = progress or Progress()
         self.visited = visited
+        self.groups = groups
         self.limit: int | None = None
 
     def save(self, checkpoint: dict[str, Any]) -> None:
@@ -180,8 +191,8 @@ class Cohort:
         total.drop(batch.dropped)
         volume = Volume()
 
-        def upload(start: int, cohort: Examples) -> tuple[Examples, Tree, Upload, Volume]:
-            chunk = places[start : start + len(cohort)]
+        def upload(chosen: Tensor, cohort: Examples) -> tuple[Examples, Tree, Upload, Volume]:
+            chunk = places[chosen]
             trained = work(chunk, cohort)
             rows = {**trained.upload, LOSS: trained.losses}
             encoded = total.encode(cohort.host_ids, weights[chunk], rows, trained.volume.bytes)
@@ -206,7 +217,7 @@ class Cohort:
     def map_clients(
         self,
         doing: str,
-        work: Callable[[int, Examples], Tensor],
+        work: Callable[[Examples], Tensor],
         examples: Examples,
         clients: ClientStates,
         dtype: torch.dtype,
@@ -215,16 +226,16 @@ class Cohort:
 
         Args:
             doing: The work, as a participle.
-            work: Takes the place of a chunk's first client and the chunk, and returns their numbers, ``[chunk]``.
+            work: Takes some clients, and returns their numbers, ``[chunk]``.
             examples: Examples of all clients.
             clients: What clients keep.
             dtype: Type of the model's numbers.
         """
         numbers = torch.zeros(len(examples), dtype=sum_type(dtype))
         with self.share(clients, examples) as (places, own_examples):
-            chunks = [chunk.cpu() for chunk in self.run(doing, work, own_examples)]
-        if chunks:
-            numbers[places] = torch.cat(chunks)
+            chunks = self.run(doing, lambda chosen, chunk: (places[chosen], work(chunk)), own_examples)
+            for chosen, found in chunks:
+                numbers[chosen] = found.cpu()
         return processes.all_reduce({"": numbers})[""]
 
     @contextmanager
@@ -248,19 +259,19 @@ class Cohort:
         with clients.placed([examples.host_ids[places] for places in shares], changes):
             yield own_places, examples.at(own_places)
 
-    def run(self, doing: str, work: Callable[[int, Examples], Result], examples: Examples) -> Iterator[Result]:
+    def run(self, doing: str, work: Callable[[Tensor, Examples], Result], examples: Examples) -> Iterator[Result]:
         """Call a function on each chunk of clients, as some work of its own; see ``map``."""
         self.progress.begin(doing, examples.counts)
         yield from self.map(work, examples)
         self.progress.end()
 
     def map(
-        self, work: Callable[[int, Examples], Result], examples: Examples, differing: Sequence[int] = ()
+        self, work: Callable[[Tensor, Examples], Result], examples: Examples, differing: list[int] | None = None
     ) -> Iterator[Result]:
-        """Call a function on each chunk of clients, and yield its results in order.
+        """Call a function on each chunk of clients, and yield its results, group by group and in order.
 
         Args:
-            work: Takes the position of a chunk's first client, and the chunk. It must have no side effects: if an
+            work: Takes the places of a chunk's clients, ``[chunk]``, and the chunk. It must have no side effects: if an
                 accelerator runs out of memory, it is called again with half as many clients.
             examples: Examples of all clients.
             differing: Bytes of what the work stacks of one client, if this is known; work on small parts of the network
@@ -269,20 +280,25 @@ class Cohort:
         Raises:
             PflError: If there is not enough memory for one client.
         """
-        start = 0
-        while start < len(examples):
-            size = self.size(examples.ids.device, differing)
-            before = self.progress.visits, self.progress.gradients
-            try:
-                result = work(start, examples.rows(start, start + size))
-            except torch.OutOfMemoryError as error:
-                self.progress.visits, self.progress.gradients = before
-                self._halve(min(size, len(examples)), error)
-                continue
-            start += size
-            self.progress.reach(size + min(0, len(examples) - start))
-            yield result
-            del result  # free its memory before the next chunk
+        for number, (entering, places) in enumerate(self.groups(examples.host_ids)):
+            if number and differing:
+                differing.clear()  # other clients take other memory
+            group = examples.at(places)
+            start = 0
+            while start < len(group):
+                with entering():
+                    size = self.size(group.ids.device, differing or ())
+                    before = self.progress.visits, self.progress.gradients
+                    try:
+                        result = work(places[start : start + size], group.rows(start, start + size))
+                    except torch.OutOfMemoryError as error:
+                        self.progress.visits, self.progress.gradients = before
+                        self._halve(min(size, len(group)), error)
+                        continue
+                start += size
+                self.progress.reach(size + min(0, len(group) - start))
+                yield result
+                del result  # free its memory before the next chunk
 
     def size(self, device: torch.device, differing: Sequence[int] = ()) -> int:
         """Clients per chunk; arguments as for ``map``."""

@@ -62,8 +62,8 @@ class Evaluator(nn.Module):
             input_bytes: Bytes of a network's input.
         """
 
-        def work(start: int, train: Examples) -> list[Update]:
-            splits = {split: examples.rows(start, start + len(train)) for split, examples in batch.evaluated.items()}
+        def work(places: Tensor, train: Examples) -> list[Update]:
+            splits = {split: examples.at(places) for split, examples in batch.evaluated.items()}
             updates: list[Update] = []
             sizes: list[int] = []
             for model, params in models(train):

@@ -104,7 +104,7 @@ class DeltaFL(FineTuned, Averaging):
         passes = counts.numpy() / self.local_sgd.visited(counts).clamp(min=1).numpy()  # over all samples, for an epoch
         return float((batch.times * passes).max() * FORWARD / self.local.epochs)
 
-    def _losses(self, start: int, cohort: Examples) -> Tensor:
+    def _losses(self, cohort: Examples) -> Tensor:
         """Mean loss of the received model on all training samples of each client, ``[cohort]``."""
         return self.engine.mean_losses(cohort, self.received(cohort.ids))
 

@@ -79,12 +79,12 @@ class FedFomo(WholeModels):
         """
         ids = held_out.host_ids
         compare = partial(self.cohort.map_clients, "comparing", clients=self.clients, dtype=self.engine.dtype)
-        before = compare(lambda _, cohort: self.engine.mean_losses(cohort, self.starts(cohort)), held_out)
+        before = compare(lambda cohort: self.engine.mean_losses(cohort, self.starts(cohort)), held_out)
         columns = []
         for client in ids.split(1):
             model = self.clients.mean(self.parts["all"], client)
 
-            def gains(_: int, cohort: Examples, model: Tree = model) -> Tensor:
+            def gains(cohort: Examples, model: Tree = model) -> Tensor:
                 losses = before[torch.searchsorted(ids, cohort.host_ids)].to(cohort.ids.device)
                 start = select(self.starts(cohort).own, self.engine.trainable)
                 moves = [(model[name] - stack).reshape(len(cohort), -1) for name, stack in start.items()]

@@ -31,12 +31,12 @@ from pfl_lightning.data import EvalBatch, FederatedDataModule, Round, federated
 from pfl_lightning.data.datamodule import NewHead
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.accounting import Accounting, Traffic, Volume
+from pfl_lightning.federation.architectures import Architecture, build_architectures, groups_of
 from pfl_lightning.federation.checkpoints import Content
 from pfl_lightning.federation.checks import (
     Need,
     check_aggregator,
-    check_needs,
-    check_network,
+    check_networks,
     check_never_training,
     check_participation,
     check_task,
@@ -44,16 +44,16 @@ from pfl_lightning.federation.checks import (
     server_read_refusal,
 )
 from pfl_lightning.federation.client_models import Heads, client_model
-from pfl_lightning.federation.client_states import ClientStates, ServerState, checked_rows
+from pfl_lightning.federation.client_states import ClientStates, ServerState
 from pfl_lightning.federation.cohort import LOSS, Cohort, Progress, RoundResult, Trained
 from pfl_lightning.federation.evaluator import Evaluator
 from pfl_lightning.federation.own_training import own_eval_model, own_update, set_own_training
-from pfl_lightning.federation.pretrained import read_weights, take_weights
+from pfl_lightning.federation.pretrained import read_weights
 from pfl_lightning.federation.saved_method import restore_method, save_method
 from pfl_lightning.federation.sparsity import Sparsity
-from pfl_lightning.federation.uploads import first_memory, round_key, sent_one_by_one, set_attackers, start_sum
+from pfl_lightning.federation.uploads import round_key, sent_one_by_one, set_attackers, start_sum
 from pfl_lightning.federation.versions import Versions
-from pfl_lightning.models import MLP, Head, InputKind, LoRA, Network, NetworkFactory, Part, Parts, start_network
+from pfl_lightning.models import MLP, Head, InputKind, LoRA, Network, NetworkFactory, Part, Parts, start_networks
 from pfl_lightning.objects import constructor_arguments, import_path, to_settings
 from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.server import Aggregator, Message, Weighting, client_weights
@@ -115,6 +115,8 @@ class Method(pl.LightningModule):
 
     Attributes:
         network: The network with the server's tensors; made for a data set by ``build``, as is what follows.
+        architectures: The networks of the clients. ``network``, ``engine``, ``parts``, ``kept`` and ``clients`` are of
+            the first one, or while clients work of theirs.
         engine: Runs the local work of some clients at once.
         parts: Names of the tensors of each part of the network.
         kept: Names of the network's tensors that clients keep.
@@ -161,6 +163,7 @@ class Method(pl.LightningModule):
     head_lr: float | None = None  # the head's own learning rate
 
     task: Task
+    architectures: list[Architecture]
     network: Network
     engine: Engine
     parts: Parts
@@ -556,8 +559,7 @@ class Method(pl.LightningModule):
         set_attackers(self, data)
         check_participation(data.participation, self, Method)
         check_never_training(data, self)
-        has_body = len(self.network.state_dict()) > len(self.parts["head"])
-        check_network(self.network, self.task, data, has_body, self.uploads)
+        check_networks(self, data)
         self.schedule.factor(0)
         check_task(self, data)
 
@@ -592,35 +594,21 @@ class Method(pl.LightningModule):
         self.task = (self.task if self.has_own_task else task).in_place_of(task)
         self.num_clients = int(num_clients)
         outputs = self.task.output_shape(shape)
-        self._start = partial(start_network, self.make_network, shape, self.task.outputs, output_shape=outputs)
-        self.network = self._start(seed, pretrained, input_kind, self._extend)
+        self._start = partial(start_networks, self.make_network, shape, self.task.outputs, output_shape=outputs)
+        networks = self._start(seed, pretrained, input_kind, self._extend)
         loss = None if type(self).sample_losses is Method.sample_losses else Loss(self.sample_losses)
-        self.engine = Engine(self.network, self.backend, self.chunk_size, self.progress.add, self.task, loss)
-        self.parts = self.network.parts(self.head)
-        self.engine.head = self.parts["head"] | self.network.extension
-        if weights is not None:
-            self.pretrained_report = take_weights(self.network, weights, self.parts["head"], str(self.pretrained))
+        self.architectures = build_architectures(self, networks, seed, weights, loss, 4 * prod(outputs))
         name = type(self).__name__
-        if {self.keeps, self.trains, self.mixes} & {"head", "body"} and not self.parts["body"]:
-            raise PflError(f"model.network: {name} needs a body; {self.network.kind} trains one layer")
-        needs = (*self.needs, "features") if self.network.extension else self.needs
-        check_needs(name, needs, self.task, self.engine)
         statistics = self.parts["all"] - self.engine.trainable
-        self.kept = self.parts[self.keeps] | (statistics if self.batch_norm == "local" else frozenset())
-        self.shared = self.parts["all"] - self.kept
         chooses = type(self).select_clients is not Method.select_clients
         uploaded = (self.shared, self.uploads, self.shared & statistics)
         check_aggregator(self.aggregator, name, *uploaded, self.weighting, chooses, self.uploads_models)
         check_uplink(self.uplink, name, self.shared, self.uploads_models, self.aggregator)
         tensors = movable(self.network)
-        start = checked_rows(self.initial_state(tensors, num_clients, seed), num_clients)
-        start = {**start, **first_memory(self, tensors, num_clients)}
-        self.clients = ClientStates(start)
         self.server = ServerState(self.server_state(tensors))
         self.memory = ServerState(self.aggregator.initial_memory(select(tensors, self.shared)))
-        own = {name: stack[0] for name, stack in start.items()}
-        sizes = [tensor.nbytes for tensor in {**tensors, **own}.values()]
-        self.cohort = Cohort(self.chunk_size, [*sizes, 4 * prod(outputs)], self.progress, self.local_sgd.visited)
+        sizes = self.architectures[0].sizes
+        self.cohort = Cohort(self.chunk_size, sizes, self.progress, self.local_sgd.visited, groups_of(self))
         self.built_for = {
             "input_shape": shape,
             "task": to_settings(task),
@@ -738,7 +726,7 @@ class Method(pl.LightningModule):
 
     def _new_head(self, seed: int) -> Tree:
         """The head of a new network, ``[...]``."""
-        network = self._start(seed, {}, self.network.takes).to(self.device, self.engine.dtype)
+        network = self._start(seed, {}, self.network.takes)[0].to(self.device, self.engine.dtype)
         return select(network.state_dict(), self.parts["head"])
 
     def _evaluate_new(self, train: Examples, key: Key, head: NewHead) -> Iterator[tuple[str, Params]]:

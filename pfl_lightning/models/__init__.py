@@ -1,11 +1,11 @@
 from pfl_lightning.models.adapters import LoRA
-from pfl_lightning.models.factory import NetworkFactory
+from pfl_lightning.models.factory import Architectures, NetworkFactory
 from pfl_lightning.models.hugging_face import HuggingFaceModel
 from pfl_lightning.models.lenet import ConvNet, LeNet5
 from pfl_lightning.models.linear import MLP, LinearNetwork, LogisticRegression, ProportionalHazards
 from pfl_lightning.models.network import ExtendedLinear, Head, InputKind, Network, Part, Parts
 from pfl_lightning.models.resnet import ResNet18, WideResNet
-from pfl_lightning.models.start import start_network
+from pfl_lightning.models.start import start_network, start_networks
 from pfl_lightning.models.text import CharGRU, FastText, LSTMClassifier, TweetLSTM, WordLSTM
 from pfl_lightning.models.unet import UNet
 from pfl_lightning.models.vgg import VGG, AlexNet
@@ -15,6 +15,7 @@ __all__ = [
     "MLP",
     "VGG",
     "AlexNet",
+    "Architectures",
     "CharGRU",
     "ConvNet",
     "ExtendedLinear",
@@ -39,4 +40,5 @@ __all__ = [
     "WideResNet",
     "WordLSTM",
     "start_network",
+    "start_networks",
 ]

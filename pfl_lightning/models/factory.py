@@ -1,22 +1,127 @@
-"""What makes a network: a class of ours, of the user's or of a library, or a function that returns a module."""
+"""What makes a network, or those of different clients: classes of ours or of others, or functions."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from inspect import Parameter, signature
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+from pfl_lightning.bounds import NonNegativeInt, PositiveInt, Share
 from pfl_lightning.errors import PflError, is_out_of_memory, one_line
 from pfl_lightning.models.hugging_face import HuggingFaceModel
 from pfl_lightning.models.network import Network
 from pfl_lightning.objects import AnyModule, unwrap_partial
+from pfl_lightning.seeding import seed_of
+
+
+class Architectures(nn.ModuleList):
+    """Clients have different networks: client i has number i modulo their number, unless ``clients`` says otherwise.
+
+    What clients share must have the same names and shapes in all of these networks; what they keep may be anything.
+
+    Args:
+        input_shape: Shape of one input.
+        num_classes: Number of classes.
+        output_shape: Shape of the outputs for one input.
+        networks: The networks, such as ``ConvNet`` with other ``hidden`` layers.
+        clients: Whose each network is: how many clients have it, or which share of them, drawn by ``seed``; or the
+            numbers of its clients.
+        width: Number of features before the head of each network, which is one linear layer of the name ``head``: other
+            numbers of them are pooled by averages. Default: networks stay as they are.
+        seed: Seed of the draw.
+
+    Raises:
+        PflError: If there is no network, or the features of one cannot be pooled.
+    """
+
+    def __init__(
+        self,
+        input_shape: tuple[int, ...],
+        num_classes: int,
+        output_shape: tuple[int, ...],
+        networks: "Sequence[NetworkFactory]" = (),
+        clients: Sequence[NonNegativeInt | Share | Sequence[NonNegativeInt]] | None = None,
+        width: PositiveInt | None = None,
+        seed: NonNegativeInt = 0,
+    ) -> None:
+        if not networks:
+            raise PflError("model.network.networks must be one network or more, got none")
+        made = []
+        start = torch.initial_seed()
+        for factory in networks:
+            torch.manual_seed(start)  # networks that are alike begin alike
+            module = make_module(factory, input_shape, num_classes, output_shape)
+            if width is not None:
+                pool_features(module, width)
+            made.append(module)
+        super().__init__(made)
+        self.clients = clients
+        self.seed = seed
+
+    @classmethod
+    def of(cls, module: nn.Module) -> "Architectures":
+        """A single network, which all clients have."""
+        single = cls.__new__(cls)
+        nn.ModuleList.__init__(single, [module])
+        single.clients = None
+        single.seed = 0
+        return single
+
+    def members(self, num_clients: int) -> list[Tensor]:
+        """The clients of each network, rising, ``[members]``.
+
+        Raises:
+            PflError: If a client has no network, or several, or a network no client.
+        """
+        everyone = torch.arange(num_clients)
+        wanted: list[Any] = [*(self.clients or ())]
+        if not wanted:
+            found = [everyone[number :: len(self)].clone() for number in range(len(self))]
+        elif all(isinstance(clients, Sequence) for clients in wanted):
+            found = [torch.tensor(clients, dtype=torch.int64).sort().values for clients in wanted]
+        else:
+            of_all = num_clients if any(isinstance(clients, float) for clients in wanted) else 1  # for shares of them
+            ends = [round(end * of_all) for end in accumulate(wanted)]
+            source = torch.Generator().manual_seed(seed_of(self.seed, "architectures"))
+            parts = torch.randperm(num_clients, generator=source).tensor_split(ends)
+            found = [part.sort().values for part in parts if len(part)]
+        if (
+            len(found) != len(self)
+            or not all(map(len, found))
+            or not torch.equal(torch.cat(found).sort().values, everyone)
+        ):
+            raise PflError(
+                f"model.network.clients must give each of {num_clients} clients one of {len(self)} networks, and each "
+                f"network a client, got {self.clients}"
+            )
+        return found
+
+
+def pool_features(module: nn.Module, width: int) -> None:
+    """Give a network a head of the name ``head`` on so many features, in place.
+
+    Raises:
+        PflError: If it does not end with a linear layer, or is none of ours.
+    """
+    name, head = [*module.named_children()][-1]
+    if not (isinstance(module, Network) and isinstance(head, nn.Linear)):
+        raise PflError(
+            f"model.network.width: {width} is not possible with {type(module).__name__}; allowed: null, or a network "
+            "of this package that ends with a linear layer"
+        )
+    delattr(module, name)
+    if head.in_features != width:
+        module.add_module("pool", nn.AdaptiveAvgPool1d(width))
+    module.add_module("head", nn.Linear(width, head.out_features))
 
 
 class _Module(metaclass=AnyModule):
     """For the parser, any ``nn.Module``; it only offers our own networks by short name."""
 
-    offered = (Network, HuggingFaceModel)
+    offered = (Network, HuggingFaceModel, Architectures)
 
 
 if TYPE_CHECKING:

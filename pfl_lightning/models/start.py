@@ -2,20 +2,25 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.models.factory import NetworkFactory, make_module, network_errors
+from pfl_lightning.models.factory import Architectures, NetworkFactory, make_module, network_errors
 from pfl_lightning.models.network import InputKind, Network, num_outputs, trains, two_inputs
 from pfl_lightning.models.wrapped import Wrapped, are_tied
 from pfl_lightning.seeding import seed_of
 from pfl_lightning.tree import BATCH_NORM, CONSTANTS
 
 
-def start_network(
+def start_network(*arguments: Any, **options: Any) -> Network:
+    """Make the only network of a factory; see ``start_networks``."""
+    return cast(Network, start_networks(*arguments, **options)[0])
+
+
+def start_networks(
     factory: NetworkFactory,
     input_shape: tuple[int, ...],
     num_classes: int,
@@ -24,11 +29,11 @@ def start_network(
     input_kind: InputKind = "numbers",
     extend: Callable[[Network], None] | None = None,
     output_shape: tuple[int, ...] | None = None,
-) -> Network:
-    """Make a network, whose initial weights depend on the seed but not on the state of torch's generator.
+) -> Architectures:
+    """Make networks, whose initial weights depend on the seed but not on the state of torch's generator.
 
     Args:
-        factory: Makes the network, which may be any module.
+        factory: Makes the network, which may be any module, or ``Architectures`` of several.
         input_shape: Shape of one input.
         num_classes: Number of classes.
         seed: Seed of the initial weights.
@@ -43,20 +48,29 @@ def start_network(
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(seed, "network"))
-        module = make_module(factory, input_shape, num_classes, output_shape or (num_classes,))
-        inputs = two_inputs(input_shape, input_kind)
-        with network_errors(f"{type(module).__name__} does not take inputs of shape {tuple(input_shape)}"):
-            network = _as_network(module, inputs, output_shape or (num_classes,), input_kind)
-        if extend is not None:
-            extend(network)
-        for norm in network.modules():
-            if isinstance(norm, BATCH_NORM):
-                norm.register_forward_pre_hook(_before_norm, with_kwargs=True)
-                norm.register_forward_hook(_after_norm)
-        if isinstance(network, Wrapped):
-            with network_errors(f"{network.kind} does not run with the adapters or layers added to it"):
-                network.split_frozen_blocks(inputs)
-                network.mark_layers(inputs)
+        made = make_module(factory, input_shape, num_classes, output_shape or (num_classes,))
+        architectures = made if isinstance(made, Architectures) else Architectures.of(made)
+        for place, module in enumerate(architectures):
+            inputs = two_inputs(input_shape, input_kind)
+            with network_errors(f"{type(module).__name__} does not take inputs of shape {tuple(input_shape)}"):
+                network = _as_network(module, inputs, output_shape or (num_classes,), input_kind)
+            if extend is not None:
+                extend(network)
+            for norm in network.modules():
+                if isinstance(norm, BATCH_NORM):
+                    norm.register_forward_pre_hook(_before_norm, with_kwargs=True)
+                    norm.register_forward_hook(_after_norm)
+            if isinstance(network, Wrapped):
+                with network_errors(f"{network.kind} does not run with the adapters or layers added to it"):
+                    network.split_frozen_blocks(inputs)
+                    network.mark_layers(inputs)
+            _take_pretrained(network, pretrained)
+            architectures[place] = network
+    return architectures
+
+
+def _take_pretrained(network: Network, pretrained: Mapping[str, Tensor]) -> None:
+    """Copy a data set's pretrained tensors into a network."""
     if not trains(network.parameters()):
         raise PflError(f"model.network: {network.kind} has no parameters that train")
     tensors = {network.original_name(name): tensor for name, tensor in network.state_dict().items()}
@@ -67,7 +81,6 @@ def start_network(
                 f"set has pretrained values of shape {tuple(pretrained[name].shape)}"
             )
         tensors[name].copy_(pretrained[name])
-    return network
 
 
 def _as_network(module: nn.Module, inputs: Tensor, output_shape: tuple[int, ...], input_kind: InputKind) -> Network:

@@ -54,8 +54,8 @@ def test_work_on_small_tensors_takes_more_clients_at_once():
 def test_chunks_come_in_order_and_work_that_runs_out_of_memory_is_done_again():
     cohort, tried = Cohort(4, [1]), []
 
-    def work(start, examples):
-        tried.append((start, len(examples)))
+    def work(places, examples):
+        tried.append((int(places[0]), len(places)))
         cohort.progress.add(10.0, 3)
         if len(examples) > 2:
             raise torch.OutOfMemoryError("the device is full")
@@ -70,7 +70,7 @@ def test_chunks_come_in_order_and_work_that_runs_out_of_memory_is_done_again():
 def test_chunks_that_are_not_full_count_the_clients_that_they_have():
     cohort, examples = Cohort(4, [1]), examples_of()
     cohort.progress.begin("evaluating", torch.ones(9))  # the step of these five clients is the first of two
-    list(cohort.map(lambda start, chunk: None, examples))
+    list(cohort.map(lambda places, chunk: None, examples))
     assert cohort.progress.reached == 5
 
 
@@ -93,7 +93,7 @@ def test_progress_goes_by_clients_at_first_and_then_by_the_samples_of_such_work(
 def test_clients_are_evaluated_with_many_at_once_where_only_heads_differ(ragged_data, fit, monkeypatch):
     sizes, map_chunks = [], Cohort.map
 
-    def noted(chunks, work, examples, differing=()):
+    def noted(chunks, work, examples, differing=None):
         sizes.append(differing)
         return map_chunks(chunks, work, examples, differing)
 

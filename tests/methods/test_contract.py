@@ -25,7 +25,7 @@ from pfl_lightning.callbacks import StageDoubling
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checks import PREFIXES
 from pfl_lightning.methods import Method, Sparsity
-from pfl_lightning.models import MLP, ConvNet, LeNet5, LogisticRegression, LoRA, Network
+from pfl_lightning.models import MLP, Architectures, ConvNet, LeNet5, LogisticRegression, LoRA, Network
 from pfl_lightning.objects import to_settings
 from pfl_lightning.server import (
     Bulyan,
@@ -44,6 +44,12 @@ from pfl_lightning.server import (
 from pfl_lightning.system import Participation
 from pfl_lightning.tree import Params, wide
 from pfl_lightning.uplink import Clip, ErrorFeedback, MinMax, Momentum, Quantize, SignFlip, TopK
+
+
+def with_two_networks(kind, network=MLP, **options):
+    """A method half of whose clients have another network; both end with the same head."""
+    networks = [network, partial(MLP, hidden=(7,))]
+    return make_method(kind, network=partial(Architectures, networks=networks, width=4), head=1, **options)
 
 
 def over_secure_sums(kind, **options):
@@ -108,6 +114,7 @@ METHODS = {
     "FedMac, sparse": partial(methods.FedMac, inner_steps=2, sparsity=SPARSE),
     "FedProto": methods.FedProto,
     "FedProto over secure sums": partial(over_secure_sums, methods.FedProto),
+    "FedProto with two networks": partial(with_two_networks, methods.FedProto),
     "FedProx": partial(methods.FedProx, proximity=0.5),
     "FedRep": partial(methods.FedRep, head_epochs=2, epochs=2),
     "FedRep with Adam": partial(methods.FedRep, head_epochs=2, optimizer="Adam", clip_norm=0.5),
@@ -128,6 +135,7 @@ METHODS = {
     "IFCA over secure sums": partial(over_secure_sums, methods.IFCA, groups=3),
     "KNNPer": partial(methods.KNNPer, neighbours=3),
     "LGFedAvg": methods.LGFedAvg,
+    "LGFedAvg with two networks": partial(with_two_networks, methods.LGFedAvg),
     "Local": methods.Local,
     "QFFL": partial(methods.QFFL, q=0.5),
     "QFFL over secure sums": partial(over_secure_sums, methods.QFFL),
@@ -202,7 +210,11 @@ VOTES = {
     "FLTrust": FLTrust,
     "NearestNeighbours": NearestNeighbours,
 }
-UNSUITABLE = {"logistic": NEED_A_BODY, "convnet": ("FedDPA",)}  # the latter adapts linear layers of the body
+UNSUITABLE = {
+    "logistic": NEED_A_BODY,
+    "convnet": ("FedDPA",),  # which adapts linear layers of the body
+    "own": ("FedProto with two networks", "LGFedAvg with two networks"),  # whose features cannot be pooled
+}
 
 FIRST = {type(make()): name for name, make in reversed(METHODS.items())}  # of the settings of each class
 MARKS = {name: [] if name in FIRST.values() else [pytest.mark.slow] for name in METHODS}
@@ -299,15 +311,16 @@ def test_clients_that_do_not_take_part_keep_what_they_have(make, ragged_data, fi
     data = ragged_data(participation=Participation(pool_size=2))
     method = make(network=NETWORKS["mlp"], batch_size=4)
     method.build(data.input_shape, data.task, data.num_clients, data.seed)
-    before = {name: method.clients.stack(name).clone() for name in method.clients.names}
+    states = [(own.clients, name, own.members) for own in method.architectures for name in own.clients.names]
+    before = [clients.stack(name).clone() for clients, name, _ in states]
     fit(method, data, 1, bare=True)
-    chosen = set(data.make_round(0).examples.ids.tolist())
-    for name, rows in before.items():
-        moved = (rows != method.clients.stack(name)).reshape(len(rows), -1).any(1)
+    for rows, (clients, name, members) in zip(before, states, strict=True):
+        chosen = set(data.make_round(0).examples.ids.tolist()) & set(members.tolist())
+        moved = members[(rows != clients.stack(name)).reshape(len(rows), -1).any(1)]
         is_of_group = isinstance(method, methods.CFL) and name in method.parts["all"]
         for_all = is_of_group or name.startswith(WRITTEN_BY_THE_SERVER)
         expected = set(range(data.num_clients)) if for_all else chosen
-        found = set(moved.nonzero().flatten().tolist())
+        found = set(moved.tolist())
         assert found <= expected, name
         assert found == expected or name.startswith(MAY_STAY), name
 
@@ -352,7 +365,7 @@ def test_unequal_clients_give_finite_results_and_a_checkpoint_restores_them_with
     accuracies = [value for name, value in scores.items() if name.startswith(("val", "test"))]
     assert len(accuracies) == 8 * len(method.eval_models) + 2, "and the headlines of val and test"
     assert torch.isfinite(torch.stack(accuracies)).all()
-    loaded = load_method(tmp_path / "run/checkpoints/last.ckpt", network=NETWORKS["mlp"])
+    loaded = load_method(tmp_path / "run/checkpoints/last.ckpt", network=method.make_network)
     assert type(loaded) is type(method)
     assert distance(method, loaded) == 0
     said, wanted = (to_settings(each)["init_args"] for each in (loaded, method))

@@ -32,7 +32,7 @@ class OurScores(training.Ours):
         method = self.method
         examples = self.data.make_round(0).examples
 
-        def work(_: int, chunk: Examples) -> Scores:
+        def work(_: Tensor, chunk: Examples) -> Scores:
             sums = method.engine.sums(chunk, method.received(chunk.ids))
             return sums["correct"], sums["loss"]
 
