@@ -17,6 +17,23 @@ from pfl_lightning.objects import AnyModule, unwrap_partial
 from pfl_lightning.seeding import seed_of
 
 
+class _Module(metaclass=AnyModule):
+    """For the parser, any ``nn.Module``; it only offers our own networks by short name."""
+
+    offered = (Network, HuggingFaceModel)
+
+
+if TYPE_CHECKING:
+    NetworkFactory = Callable[..., nn.Module]
+else:
+
+    class NetworkFactory(Protocol):
+        """Makes a network; the parser skips these arguments, which come from the data set."""
+
+        def __call__(self, input_shape: tuple[int, ...], num_classes: int, output_shape: tuple[int, ...]) -> _Module:
+            """Make the network."""
+
+
 class Architectures(nn.ModuleList):
     """Clients have different networks: client i has number i modulo their number, unless ``clients`` says otherwise.
 
@@ -42,7 +59,7 @@ class Architectures(nn.ModuleList):
         input_shape: tuple[int, ...],
         num_classes: int,
         output_shape: tuple[int, ...],
-        networks: "Sequence[NetworkFactory]" = (),
+        networks: Sequence[NetworkFactory] = (),
         clients: Sequence[NonNegativeInt | Share | Sequence[NonNegativeInt]] | None = None,
         width: PositiveInt | None = None,
         seed: NonNegativeInt = 0,
@@ -77,22 +94,19 @@ class Architectures(nn.ModuleList):
             PflError: If a client has no network, or several, or a network no client.
         """
         everyone = torch.arange(num_clients)
-        wanted: list[Any] = [*(self.clients or ())]
-        if not wanted:
+        found: list[Tensor] = []
+        if self.clients is None:
             found = [everyone[number :: len(self)].clone() for number in range(len(self))]
-        elif all(isinstance(clients, Sequence) for clients in wanted):
-            found = [torch.tensor(clients, dtype=torch.int64).sort().values for clients in wanted]
-        else:
-            of_all = num_clients if any(isinstance(clients, float) for clients in wanted) else 1  # for shares of them
-            ends = [round(end * of_all) for end in accumulate(wanted)]
+        elif all(isinstance(clients, Sequence) for clients in self.clients):
+            found = [torch.tensor(clients, dtype=torch.int64).sort().values for clients in self.clients]
+        elif not any(isinstance(clients, Sequence) for clients in self.clients):
+            has_shares = any(isinstance(clients, float) for clients in self.clients)
+            ends = [round(end * (num_clients if has_shares else 1)) for end in accumulate(self.clients)]
             source = torch.Generator().manual_seed(seed_of(self.seed, "architectures"))
-            parts = torch.randperm(num_clients, generator=source).tensor_split(ends)
-            found = [part.sort().values for part in parts if len(part)]
-        if (
-            len(found) != len(self)
-            or not all(map(len, found))
-            or not torch.equal(torch.cat(found).sort().values, everyone)
-        ):
+            drawn = torch.randperm(num_clients, generator=source).tensor_split(ends)
+            found = [part.sort().values for part in drawn[:-1]] if ends[-1] == num_clients else []
+        is_complete = torch.equal(torch.cat([everyone[:0], *found]).sort().values, everyone)
+        if len(found) != len(self) or not all(map(len, found)) or not is_complete:
             raise PflError(
                 f"model.network.clients must give each of {num_clients} clients one of {len(self)} networks, and each "
                 f"network a client, got {self.clients}"
@@ -106,7 +120,7 @@ def pool_features(module: nn.Module, width: int) -> None:
     Raises:
         PflError: If it does not end with a linear layer, or is none of ours.
     """
-    name, head = [*module.named_children()][-1]
+    name, head = [("", module), *module.named_children()][-1]
     if not (isinstance(module, Network) and isinstance(head, nn.Linear)):
         raise PflError(
             f"model.network.width: {width} is not possible with {type(module).__name__}; allowed: null, or a network "
@@ -118,21 +132,7 @@ def pool_features(module: nn.Module, width: int) -> None:
     module.add_module("head", nn.Linear(width, head.out_features))
 
 
-class _Module(metaclass=AnyModule):
-    """For the parser, any ``nn.Module``; it only offers our own networks by short name."""
-
-    offered = (Network, HuggingFaceModel, Architectures)
-
-
-if TYPE_CHECKING:
-    NetworkFactory = Callable[..., nn.Module]
-else:
-
-    class NetworkFactory(Protocol):
-        """Makes a network; the parser skips these arguments, which come from the data set."""
-
-        def __call__(self, input_shape: tuple[int, ...], num_classes: int, output_shape: tuple[int, ...]) -> _Module:
-            """Make the network."""
+_Module.offered = (*_Module.offered, Architectures)
 
 
 def make_module(

@@ -2,37 +2,140 @@ from functools import partial
 
 import pytest
 import torch
-from fakes.methods import built, distance
+from fakes.loops import map_clients, trained
+from fakes.methods import built, weighted_mean
+from torch import nn
 
-from pfl_lightning.methods import FedProto, LGFedAvg, Local
-from pfl_lightning.models import MLP, Architectures
+from pfl_lightning.errors import PflError
+from pfl_lightning.methods import CFL, FedAvg, FedProto, FedRep, LGFedAvg, Local
+from pfl_lightning.models import MLP, Architectures, LogisticRegression, LoRA, start_networks
 
 SMALL = partial(MLP, hidden=(6, 5))
-WIDE = partial(MLP, hidden=(9, 7))
+WIDE = partial(MLP, hidden=(9,))
 COPIES = partial(Architectures, networks=[SMALL, SMALL])
 TWO = partial(Architectures, networks=[SMALL, WIDE], width=4)
-METHODS = {"Local": Local, "LG-FedAvg": partial(LGFedAvg, head=1), "FedProto": FedProto}
-methods = pytest.mark.parametrize("make", METHODS.values(), ids=METHODS)
+DEEP_AND_FLAT = partial(TWO, width=None)
+WIDTHS = partial(Architectures, networks=[partial(MLP, hidden=(6,)), WIDE])
+ONE_LAYER = partial(LGFedAvg, head=1)
+HEAD = ("head.weight", "head.bias")
+METHODS = {"Local": Local, "LG-FedAvg": ONE_LAYER, "FedProto": FedProto}
 
 
 def models_of(method, data):
-    """The tensors of all clients, by name."""
+    """The tensors of each client's model."""
     return [method.client(client, "stored", data).state_dict() for client in range(data.num_clients)]
 
 
-@methods
+@pytest.mark.parametrize("make", METHODS.values(), ids=METHODS)
 @pytest.mark.parametrize("clients", [None, [2, 4], [[5, 0], [1, 2, 3, 4]]])
 def test_copies_of_a_network_do_what_one_does(make, clients, ragged_data, fit):
-    runs = {}
-    for name, network in (("one", SMALL), ("copies", partial(COPIES, clients=clients))):
+    torch.set_default_dtype(torch.float64)
+    found = []
+    for network in (SMALL, partial(COPIES, clients=clients)):
         data = ragged_data()
         method = built(make, data, network=network)
-        fit(method, data, 3, name)
-        runs[name] = models_of(method, data), method.trainer.callback_metrics
-    for one, copy in zip(*(models for models, _ in runs.values()), strict=True):
-        for name, tensor in one.items():
-            torch.testing.assert_close(copy[name], tensor, rtol=0, atol=1e-6)
-    one, copies = (metrics for _, metrics in runs.values())
-    assert one.keys() == copies.keys()
-    for name, value in one.items():
-        torch.testing.assert_close(copies[name], value, rtol=1e-5, atol=1e-6)
+        fit(method, data, 3, str(len(found)))
+        found.append((models_of(method, data), method.trainer.callback_metrics))
+    torch.testing.assert_close(found[1][0], found[0][0], rtol=0, atol=1e-12)
+    torch.testing.assert_close(found[1][1], found[0][1], rtol=1e-6, atol=1e-6)  # metrics are float32
+
+
+def test_a_round_is_that_of_plain_loops_over_clients_with_their_own_networks(ragged_data, fit):
+    torch.set_default_dtype(torch.float64)
+    data = ragged_data(val_fraction=0.0)
+    method = built(ONE_LAYER, data, network=TWO)
+    starts = [method.client(client, "stored") for client in range(data.num_clients)]
+    assert [len(start.fc1.weight) for start in starts] == [6, 9] * 3
+    fit(method, data, 1, bare=True)
+    examples, rule = data.make_round(0).examples, {"momentum": 0.0, "decay": 1e-4}
+    key = (1, "train", 0, "all")
+
+    def plainly(own):
+        start = starts[own.ids[0]]
+        return trained(start, start.state_dict(), own, key, **rule)
+
+    clients, _ = map_clients(data, plainly)
+    head = weighted_mean([{name: client[name] for name in HEAD} for client in clients], examples.counts)
+    for client, expected in zip(examples.ids.tolist(), clients, strict=True):
+        model = method.client(client, "stored").state_dict()
+        torch.testing.assert_close(dict(model), {**expected, **head}, rtol=0, atol=1e-12)
+        assert (model["fc1.bias"] - starts[client].fc1.bias).abs().max() > 1e-4
+
+
+def test_clients_hold_rows_of_their_own_network_alone(ragged_data):
+    data = ragged_data()
+    method = built(Local, data, network=partial(TWO, clients=[2, 4]))
+    numbers = [sum(tensor.numel() for tensor in own.network.parameters()) for own in method.architectures]
+    assert numbers[0] != numbers[1]
+    assert method.clients.nbytes == 4 * (2 * numbers[0] + 4 * numbers[1])
+
+
+def test_what_clients_send_of_different_networks_is_counted(ragged_data, fit):
+    data = ragged_data()
+    method = built(ONE_LAYER, data, network=TWO)
+    fit(method, data, 2, bare=True)
+    numbers = 3 * 4 + 3  # of the head, of 3 classes
+    losses = 32  # of each client
+    ledger = method.accounting.ledger
+    assert ledger.down == 6 * 32 * numbers
+    assert ledger.up == 6 * (32 * numbers + losses)
+
+
+@pytest.mark.parametrize(
+    ("clients", "expected"),
+    [
+        (None, [[0, 3, 6], [1, 4], [2, 5]]),
+        ([[6, 1], [0], [5, 4, 3, 2]], [[1, 6], [0], [2, 3, 4, 5]]),
+        ([1, 2, 4], [1, 2, 4]),
+        ([0.5, 0.25, 0.25], [4, 1, 2]),
+    ],
+)
+def test_each_client_has_one_network(clients, expected):
+    networks = start_networks(
+        partial(Architectures, networks=[SMALL, WIDE, LogisticRegression], clients=clients), (4,), 3, 0, {}
+    )
+    members = networks.members(7)
+    sizes = [len(each) if isinstance(expected[0], int) else each.tolist() for each in members]
+    assert sizes == expected
+    assert sorted(torch.cat(members).tolist()) == list(range(7))
+    again = start_networks(partial(Architectures, networks=[SMALL] * 3, clients=clients, seed=1), (4,), 3, 5, {})
+    drawn = isinstance(expected[0], int)
+    assert torch.equal(torch.cat(again.members(7)), torch.cat(members)) != drawn, "another draw"
+
+
+@pytest.mark.parametrize(
+    "clients", [[3, 3], [3, 5], [0.5, 0.6], [[0, 1], [1, 2]], [[0, 1, 2, 3, 4, 5], []], [6, 0], [6]]
+)
+def test_clients_without_a_network_or_with_two_are_refused(clients, ragged_data):
+    with pytest.raises(PflError, match=r"^model\.network\.clients must give each of 7 clients one of 2 networks"):
+        built(Local, ragged_data(num_clients=7), network=partial(TWO, clients=clients))
+
+
+@pytest.mark.parametrize(
+    ("make", "network", "line"),
+    [
+        (FedAvg, TWO, r"FedAvg shares fc1\.bias, which is \[6\] in MLP and \[9\] in MLP; allowed: "),
+        (ONE_LAYER, DEEP_AND_FLAT, r"LGFedAvg shares fc2\.bias, which is missing in MLP and \[3\] in MLP; allowed: "),
+        (ONE_LAYER, WIDTHS, r"LGFedAvg shares fc2\.weight, which is \[3, 6\] in MLP and \[3, 9\] in MLP; allowed: "),
+        (FedProto, WIDTHS, r"FedProto shares prototypes, which is \[3, 6\] in MLP and \[3, 9\] in MLP; allowed: "),
+        (DPSGD, COPIES, r"Architectures is not possible with DPSGD, whose"),
+        (FedRep, partial(Architectures, networks=[SMALL, LogisticRegression]), "FedRep needs a body; Logistic"),
+        (Local, partial(Architectures, networks=[]), r"networks must be one network or more, got none"),
+    ],
+)
+def test_networks_that_do_not_have_in_common_what_is_shared_are_refused(make, network, line, ragged_data):
+    with pytest.raises(PflError, match=rf"^model\.network[:.].*{line}"):
+        built(make, ragged_data(), network=network)
+
+
+def test_a_rule_that_reads_what_clients_keep_is_refused(ragged_data, fit):
+    with pytest.raises(PflError, match=r"^model\.network: Architectures is not possible with"):
+        fit(built(partial(CFL, split_below=9.0), ragged_data(), network=COPIES), ragged_data(), 1)
+
+
+def test_options_of_a_single_network_are_refused(ragged_data):
+    with pytest.raises(PflError, match=r"^model\.adapter must be null with Architectures"):
+        built(Local, ragged_data(), network=TWO, adapter=LoRA(2, targets=["fc1"]))
+    linear = partial(Architectures, networks=[lambda input_shape, num_classes: nn.Linear(4, 3)], width=4)
+    with pytest.raises(PflError, match=r"^model\.network\.width: 4 is not possible with Linear; allowed: null"):
+        built(Local, ragged_data(), network=linear)
