@@ -220,7 +220,7 @@ class MemberStates(ClientStates):
     """
 
     def __init__(self, start: Mapping[str, Tensor], members: Tensor, number: int) -> None:
-        super().__init__(start, f"{CLIENTS}.of.{number}")
+        super().__init__(start, f"{CLIENTS}.of.{number}", members)
         self.members = members
 
     def gather(self, ids: Tensor) -> Tree:

@@ -28,11 +28,12 @@ class ClientStates(nn.Module):
     Args:
         start: What clients begin with, ``[clients, ...]``; it is copied.
         key: What begins the names of the rows in a checkpoint.
+        members: See ``Shard``.
     """
 
-    def __init__(self, start: Mapping[str, Tensor], key: str = CLIENTS) -> None:
+    def __init__(self, start: Mapping[str, Tensor], key: str = CLIENTS, members: Tensor | None = None) -> None:
         super().__init__()
-        self.shard = Shard(start)
+        self.shard = Shard(start, members)
         self.key = key
         self.names = list(start)
         self._placed: tuple[Tensor, Tree] | None = None  # ids, rising, and rows of the clients that train here
@@ -98,8 +99,8 @@ class ClientStates(nn.Module):
             yield
             return
         # those of each process's clients whose rows are stored in this one
-        stored = [ids[ids % processes.count() == processes.rank()] for ids in clients]
-        owners = clients[processes.rank()] % processes.count()
+        stored = [ids[self.shard.owners(ids) == processes.rank()] for ids in clients]
+        owners = self.shard.owners(clients[processes.rank()])
         arriving = owners.bincount(minlength=processes.count()).tolist()
         placed_ids, order = clients[processes.rank()][owners.argsort(stable=True)].sort()
         rows = {}
@@ -286,12 +287,12 @@ class ClientStates(nn.Module):
             start = checkpoint[self.key]["start"]
             self._check({name: start[name][None] for name in self.names}, torch.zeros(1))
             self._check(rows, ids)
-            stored = ids % processes.count() == processes.rank()
-            self.shard = Shard(repeated(select(start, rows), self.shard.clients))
+            stored = self.shard.owners(ids) == processes.rank()
+            self.shard = Shard(repeated(select(start, rows), self.shard.clients), self.shard.members)
             self.shard.write({name: stack[stored] for name, stack in rows.items()}, ids[stored])
         else:
             self._check(rows, torch.arange(self.shard.clients))
-            self.shard = Shard(rows)
+            self.shard = Shard(rows, self.shard.members)
 
     def _check(self, rows: Tree, ids: Tensor) -> None:
         """Refuse rows of other clients, shapes or types than these clients keep, one row for each."""
@@ -349,6 +350,7 @@ class Shard:
 
     Args:
         start: What clients begin with, ``[clients, ...]`` each. Where it is one row for all, that row is copied.
+        members: The clients, rising, where they are not all: the rows of each are where they would be among all.
 
     Attributes:
         start: The same; empty once all rows are filled.
@@ -357,21 +359,34 @@ class Shard:
         changed: Which of these have changed, ``[own clients]``, on the CPU; None once all are filled.
     """
 
-    def __init__(self, start: Mapping[str, Tensor]) -> None:
+    def __init__(self, start: Mapping[str, Tensor], members: Tensor | None = None) -> None:
         self.start = {name: _along_clients(torch.clone, stack) for name, stack in start.items()}
+        self.members = members
         self.clients = min(map(len, start.values()), default=0)
         self.own: Tree = {}
         self.changed: Tensor | None = None
 
     def ids(self) -> Tensor:
         """The clients whose rows this process has, ``[own clients]``, on the CPU."""
-        return torch.arange(self.clients)[processes.rank() :: processes.count()]
+        everyone = torch.arange(self.clients)
+        if self.members is None:
+            return everyone[processes.rank() :: processes.count()]
+        return everyone[self.owners(everyone) == processes.rank()]
+
+    def owners(self, ids: Tensor) -> Tensor:
+        """The processes that have the rows of some clients."""
+        numbers = ids if self.members is None else self.members.to(ids.device)[ids]
+        return numbers % processes.count()
+
+    def places(self, ids: Tensor) -> Tensor:
+        """Where this process has the rows of some of its clients."""
+        return ids // processes.count() if self.members is None else torch.searchsorted(self.ids().to(ids.device), ids)
 
     def read(self, name: str, ids: Tensor) -> Tensor:
         """Copy rows of some clients of this process, ``[ids, ...]``; before the first change, of any clients."""
         if not self.own:
             return self.start[name].index_select(0, ids.to(self.start[name].device))
-        places = ids // processes.count()
+        places = self.places(ids)
         rows = self.own[name].index_select(0, places.to(self.own[name].device))
         if self.changed is not None:
             rows[~self.changed[places]] = self.start[name][0]
@@ -380,7 +395,7 @@ class Shard:
     def write(self, rows: Mapping[str, Tensor], ids: Tensor) -> None:
         """Store rows of some clients of this process in place; the cost depends on their number only."""
         self.begin()
-        places = ids // processes.count()
+        places = self.places(ids)
         for name, stack in self.own.items():
             stack.index_copy_(0, places.to(stack.device), rows[name])
         if self.changed is not None:
@@ -390,7 +405,8 @@ class Shard:
         """Allocate the rows; many rows are only reserved, and filled as they change."""
         if self.own or not self.start:
             return
-        rows = {name: stack[processes.rank() :: processes.count()] for name, stack in self.start.items()}
+        own = slice(processes.rank(), None, processes.count()) if self.members is None else self.ids()
+        rows = {name: stack[own] for name, stack in self.start.items()}
         at_once = sum(stack.nbytes for stack in self.start.values()) // processes.count() <= LARGEST_AT_ONCE
         if at_once or not all(stack.is_cpu and _is_one_row(stack) for stack in self.start.values()):
             self.own = {name: stack.clone(memory_format=torch.contiguous_format) for name, stack in rows.items()}

@@ -95,13 +95,14 @@ class Architectures(nn.ModuleList):
         """
         everyone = torch.arange(num_clients)
         found: list[Tensor] = []
+        wanted: list[Any] = [*(self.clients or ())]
         if self.clients is None:
             found = [everyone[number :: len(self)].clone() for number in range(len(self))]
-        elif all(isinstance(clients, Sequence) for clients in self.clients):
-            found = [torch.tensor(clients, dtype=torch.int64).sort().values for clients in self.clients]
-        elif not any(isinstance(clients, Sequence) for clients in self.clients):
-            has_shares = any(isinstance(clients, float) for clients in self.clients)
-            ends = [round(end * (num_clients if has_shares else 1)) for end in accumulate(self.clients)]
+        elif all(isinstance(clients, Sequence) for clients in wanted):
+            found = [torch.tensor(clients, dtype=torch.int64).sort().values for clients in wanted]
+        elif not any(isinstance(clients, Sequence) for clients in wanted):
+            has_shares = any(isinstance(clients, float) for clients in wanted)
+            ends = [round(end * (num_clients if has_shares else 1)) for end in accumulate(wanted)]
             source = torch.Generator().manual_seed(seed_of(self.seed, "architectures"))
             drawn = torch.randperm(num_clients, generator=source).tensor_split(ends)
             found = [part.sort().values for part in drawn[:-1]] if ends[-1] == num_clients else []

@@ -7,7 +7,7 @@ from fakes.methods import built, weighted_mean
 from torch import nn
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import CFL, FedAvg, FedProto, FedRep, LGFedAvg, Local
+from pfl_lightning.methods import CFL, DPSGD, FedAvg, FedProto, FedRep, LGFedAvg, Local
 from pfl_lightning.models import MLP, Architectures, LogisticRegression, LoRA, start_networks
 
 SMALL = partial(MLP, hidden=(6, 5))

@@ -12,8 +12,8 @@ from pfl_lightning.methods import Method
 from pfl_lightning.system import Asynchronous
 
 pytestmark = pytest.mark.slow
-QUICK = ("DeltaFL over secure sums", "DPSGD on random graphs", "FedRep")
-SUMS = ("FedAvg over secure sums", "FedRep over private sums", "FedYogi")
+QUICK = ("DeltaFL over secure sums", "DPSGD on random graphs", "FedRep", "FedProto with two networks")
+SUMS = ("FedAvg over secure sums", "FedRep over private sums", "FedYogi", "LGFedAvg with two networks")
 # the rounds of other methods are sums of what clients upload, which those in SUMS show
 HOOKS = ("build", "select_clients", "server_update")
 OWN = [name for kind, name in FIRST.items() if any(getattr(kind, hook) is not getattr(Method, hook) for hook in HOOKS)]
