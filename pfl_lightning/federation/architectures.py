@@ -244,7 +244,7 @@ class MemberStates(ClientStates):
 
 
 class SeveralStates(ClientStates):
-    """What all clients keep, where these have different networks; no rule may mix or compare it.
+    """What all clients keep, where these have different networks; of tensors of one shape all rows can be read.
 
     Args:
         architectures: The networks.
@@ -254,18 +254,39 @@ class SeveralStates(ClientStates):
         super().__init__({})
         self.architectures = architectures
         self.parts = [architecture.clients for architecture in architectures]
+        self.shard.clients = sum(len(architecture.members) for architecture in architectures)
         self.names = sorted({name for states in self.parts for name in states.names})
 
-    def stack(self, name: str) -> NoReturn:
-        """Refuse to read the rows of all clients."""
+    def stack(self, name: str) -> Tensor:
+        """The rows of all clients of this process, ``[own clients, ...]``; a copy.
+
+        Raises:
+            PflError: If not all clients keep such a tensor, or it differs in shape.
+        """
+        self._check_readable()
+        stacks = [states.stack(name) for states in self.parts if name in states.names]
+        if len(stacks) < len(self.parts) or len({stack.shape[1:] for stack in stacks}) > 1:
+            self._refuse(name)
+        ids = torch.cat([each.members[each.clients.shard.ids()] for each in self.architectures])
+        return torch.cat(stacks)[ids.argsort().to(stacks[0].device)]
+
+    def mix(self, *_: object, **__: object) -> NoReturn:
+        """Refuse to mix rows.
+
+        Raises:
+            PflError: Always.
+        """
+        self._refuse("models")
+
+    def _refuse(self, what: str) -> NoReturn:
         raise PflError(
-            "model.network: Architectures is not possible with a rule, or a callback, that compares or mixes what "
-            "clients keep; allowed: one network"
+            f"model.network: Architectures is not possible with a rule, or a callback, that compares or mixes {what} "
+            "of clients; allowed: one network"
         )
 
     def first(self, names: Iterable[str]) -> Tree:
-        """Refuse to take one client for all."""
-        return {name: self.stack(name) for name in names}
+        """Copies of the first client's tensors, ``[...]``."""
+        return {name: self.stack(name)[0] for name in names}
 
     @property
     def nbytes(self) -> int:
@@ -307,8 +328,11 @@ class SeveralStates(ClientStates):
             states._load_from_state_dict(state_dict, f"{prefix}of.{number}.", *further)
 
     def _of(self, ids: Tensor) -> ClientStates:
-        """What clients keep that have the network of the first of these."""
-        return next(each.clients for each in self.architectures if int(ids[0]) in each.members)
+        """What clients keep that have the network of these."""
+        found = [each.clients for each in self.architectures if torch.isin(ids.cpu(), each.members).all()]
+        if not found:
+            self._refuse("what is kept")
+        return found[0]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "SeveralStates":
         for states in self.parts:

@@ -21,12 +21,16 @@ from pfl_lightning.methods.fedbabu import FedBABU
 from pfl_lightning.methods.fedbn import FedBN
 from pfl_lightning.methods.fedcp import FedCP
 from pfl_lightning.methods.feddbe import FedDBE
+from pfl_lightning.methods.feddistill import FedDistill
 from pfl_lightning.methods.feddpa import FedDPA
 from pfl_lightning.methods.feddyn import FedDyn
 from pfl_lightning.methods.fedem import FedEM
 from pfl_lightning.methods.fedfomo import FedFomo
+from pfl_lightning.methods.fedgh import FedGH
+from pfl_lightning.methods.fedlc import FedLC
 from pfl_lightning.methods.fedmac import FedMac
 from pfl_lightning.methods.fednova import FedNova
+from pfl_lightning.methods.fedntd import FedNTD
 from pfl_lightning.methods.fedpac import FedPAC
 from pfl_lightning.methods.fedper import FedPer
 from pfl_lightning.methods.fedproto import FedProto
@@ -75,10 +79,14 @@ __all__ = [
     "FedCP",
     "FedDBE",
     "FedDPA",
+    "FedDistill",
     "FedDyn",
     "FedEM",
     "FedFomo",
+    "FedGH",
+    "FedLC",
     "FedMac",
+    "FedNTD",
     "FedNova",
     "FedPAC",
     "FedPer",

@@ -11,7 +11,7 @@ from pfl_lightning.federation.accounting import Traffic
 from pfl_lightning.federation.client_states import all_rows
 from pfl_lightning.methods.families.averaging import ServerOptimized, SharedStatistics, Uplinked
 from pfl_lightning.methods.families.fine_tuned import FineTuned
-from pfl_lightning.methods.families.prototypes import PROTOTYPES, Prototypes
+from pfl_lightning.methods.families.prototypes import PROTOTYPES, Prototypes, class_sums
 from pfl_lightning.models import Part
 from pfl_lightning.seeding import Key
 from pfl_lightning.server import least_on_simplex
@@ -82,7 +82,7 @@ class FedPAC(FineTuned, Prototypes, Uplinked, ServerOptimized, SharedStatistics)
 
     def statistics(self, cohort: Examples, received: Params) -> Tree:
         """h_i and v_i, ``[cohort, classes, features]`` and ``[cohort]``."""
-        sums = self.class_sums(cohort, received)
+        sums = class_sums(self, cohort, received)
         samples = cohort.device_counts
         means = sums.features / samples[:, None, None]
         variances = (sums.squares / samples - means.square().sum((1, 2))) / samples

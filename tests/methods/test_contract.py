@@ -100,8 +100,15 @@ METHODS = {
     "FedCP over secure sums": partial(over_secure_sums, methods.FedCP),
     "FedDBE": methods.FedDBE,
     "FedDBE over secure sums": partial(over_secure_sums, methods.FedDBE),
+    "FedDistill": partial(methods.FedDistill, strength=2.0),
+    "FedDistill over secure sums": partial(over_secure_sums, methods.FedDistill),
+    "FedDistill with two networks": partial(with_two_networks, methods.FedDistill),
     "FedDyn": partial(methods.FedDyn, alpha=0.1),
+    "FedGH": partial(methods.FedGH, server_lr=0.1, server_batch=3),
+    "FedGH with two networks": partial(with_two_networks, methods.FedGH),
+    "FedLC": methods.FedLC,
     "FedFomo": methods.FedFomo,
+    "FedNTD": partial(methods.FedNTD, temperature=2.0),
     "FedNova": partial(methods.FedNova, momentum=0.5),
     "FedNova over secure sums": partial(over_secure_sums, methods.FedNova),
     "FedYogi": partial(methods.FedAvg, server_optimizer=partial(Yogi, lr=0.1)),
@@ -114,6 +121,7 @@ METHODS = {
     "FedMac, sparse": partial(methods.FedMac, inner_steps=2, sparsity=SPARSE),
     "FedProto": methods.FedProto,
     "FedProto over secure sums": partial(over_secure_sums, methods.FedProto),
+    "FedProto by the nearest": partial(methods.FedProto, predict="nearest"),
     "FedProto with two networks": partial(with_two_networks, methods.FedProto),
     "FedProx": partial(methods.FedProx, proximity=0.5),
     "FedRep": partial(methods.FedRep, head_epochs=2, epochs=2),
@@ -170,6 +178,10 @@ NEED_A_BODY = (
         "FedCP",
         "FedDBE",
         "FedDPA",
+        "FedDistill",
+        "FedGH",
+        "FedLC",
+        "FedNTD",
         "FedPAC",
         "FedPer",
         "FedProto",
@@ -186,6 +198,7 @@ WITHOUT_SUMS = (
     "DisPFL",
     "FedAMP",
     "FedFomo",
+    "FedGH",
     "FedPAC",
     "HeurFedAMP",
     "Local",
@@ -194,6 +207,7 @@ WITHOUT_SUMS = (
 WITHOUT_A_VOTE = (
     *WITHOUT_SUMS,
     "FedAS",
+    "FedDistill",
     "FedEM",
     "FedProto",
     "IFCA",
@@ -213,7 +227,7 @@ VOTES = {
 UNSUITABLE = {
     "logistic": NEED_A_BODY,
     "convnet": ("FedDPA",),  # which adapts linear layers of the body
-    "own": ("FedProto with two networks", "LGFedAvg with two networks"),  # whose features cannot be pooled
+    "own": tuple(name for name in METHODS if name.endswith("two networks")),  # whose features cannot be pooled
 }
 
 FIRST = {type(make()): name for name, make in reversed(METHODS.items())}  # of the settings of each class

@@ -2,11 +2,12 @@ from functools import partial
 
 import pytest
 import torch
-from fakes.loops import plain_rounds
+from fakes.loops import features, plain_rounds
 from fakes.methods import built, distance, row, rows, tensors
 from plain_methods import PlainFedProto
 
 from pfl_lightning.methods import FedPAC, FedProto, Local
+from pfl_lightning.methods.fedproto import Nearest
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -46,3 +47,28 @@ def test_a_class_that_no_participant_has_keeps_its_prototype(make, pool_of, trai
     assert before[others].abs().max() > 0
     assert torch.equal(before[others], after[others])
     assert not torch.equal(before[own_class], after[own_class])
+
+
+def test_the_nearest_prototype_decides_among_those_that_there_are():
+    nearest = Nearest(torch.tensor([[3.0, 4.0], [0.0, 1.0], [1.0, 2.0]]), torch.tensor([True, True, False]))
+    logs = nearest(torch.tensor([[1.0, 2.0]]))
+    assert logs.argmax(1).tolist() == [1], "squared distances of 8 and 2; the third class has no prototype"
+    torch.testing.assert_close(logs[0, :2], torch.tensor([-8.0, -2.0]).log_softmax(0))
+    of_two = Nearest(nearest.prototypes[:2], nearest.known[:2])(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    torch.testing.assert_close(of_two, torch.tensor([[6.0], [-18.0]]))
+
+
+def test_clients_are_scored_by_the_nearest_prototype(ragged_data, fit):
+    data = ragged_data()
+    method = built(partial(FedProto, predict="nearest"), data)
+    fit(method, data, 2)
+    prototypes = method.server.tree["prototypes"]
+    hits = []
+    for client in range(data.num_clients):
+        for inputs, targets in data.client_dataloader(client, "test", 99):
+            model = method.client(client, "stored")
+            distances = torch.cdist(features(row(method, client), inputs), prototypes)
+            hits.append((distances.argmin(1) == targets).double().mean())
+            assert torch.equal(model(inputs).argmax(1), distances.argmin(1))
+    scored = method.trainer.callback_metrics["test/stored/accuracy/mean"]
+    assert scored.item() == pytest.approx(torch.stack(hits).mean().item(), abs=1e-6)

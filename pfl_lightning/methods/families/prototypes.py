@@ -7,6 +7,7 @@ from pfl_lightning.bounds import NonNegativeFloat
 from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
 from pfl_lightning.methods.families.averaging import Weighted
+from pfl_lightning.methods.method import Method
 from pfl_lightning.tree import Params, Tree
 
 PROTOTYPES = "prototypes"  # mean features of each class
@@ -62,22 +63,9 @@ class Prototypes(Weighted):
         losses: Tensor = self.sample_losses(outputs, targets) + self.strength * distances * has_prototype
         return losses
 
-    def class_sums(self, cohort: Examples, params: Params) -> ClassSums:
-        """Sums over each client's samples of their features by its model, all tensors of which are in ``params``."""
-        prototypes = self.server.tree[PROTOTYPES]
-        sums = prototypes.new_zeros(len(cohort), *prototypes.shape)
-        counts = sums.new_zeros(len(cohort), len(prototypes))
-        squares = sums.new_zeros(len(cohort))
-        for rows, features, targets, present in self.engine.features(cohort, params.select(self.parts["all"])):
-            members = F.one_hot(targets, len(prototypes)).to(sums) * present[..., None]  # [clients, samples, classes]
-            sums[rows] += members.transpose(1, 2) @ features.flatten(2)
-            counts[rows] += members.sum(1)
-            squares[rows] += (features.flatten(2).square().sum(2) * present).sum(1)
-        return ClassSums(sums, counts, squares)
-
     def with_prototypes(self, cohort: Examples, trained: Params) -> Params:
         """The tensors after training, with each client's share of the prototypes beside them, to be uploaded."""
-        sums = self.class_sums(cohort, trained)
+        sums = class_sums(self, cohort, trained)
         samples = cohort.device_counts.to(sums.counts)[:, None]
         return trained.with_own({PROTOTYPES: sums.features / samples[..., None], SHARES: sums.counts / samples})
 
@@ -88,3 +76,24 @@ class Prototypes(Weighted):
         state[PROTOTYPES][present] = (mean[PROTOTYPES] / mean[SHARES][:, None])[present]
         state[SHARES][present] = mean[SHARES][present]
         super().server_update(mean, batch)
+
+
+def class_sums(method: Method, cohort: Examples, params: Params) -> ClassSums:
+    """Sums over each client's samples of their features by its model.
+
+    Args:
+        method: The method, of whose network the head begins with a linear layer.
+        cohort: Examples of the clients.
+        params: All tensors of their models, and perhaps others.
+    """
+    head = method.network.linear_head(method.parts["head"])
+    weight = params.tree[f"{head}.weight"]
+    sums = weight.new_zeros(len(cohort), method.task.classes, weight.shape[-1])
+    counts = sums.new_zeros(sums.shape[:2])
+    squares = sums.new_zeros(len(cohort))
+    for rows, features, targets, present in method.engine.features(cohort, params.select(method.parts["all"])):
+        members = F.one_hot(targets, counts.shape[1]).to(sums) * present[..., None]  # [clients, samples, classes]
+        sums[rows] += members.transpose(1, 2) @ features.flatten(2)
+        counts[rows] += members.sum(1)
+        squares[rows] += (features.flatten(2).square().sum(2) * present).sum(1)
+    return ClassSums(sums, counts, squares)
