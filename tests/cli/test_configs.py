@@ -132,9 +132,15 @@ def test_every_network_of_a_file_is_built_and_each_of_its_options_stated(name, c
         main(["fit", f"--config={name}", "--print_config"])
     assert stop.value.code in (0, None)
     network = yaml.safe_load(capsys.readouterr().out)["model"]["init_args"]["network"]
-    kind = vars(models)[network["class_path"].rpartition(".")[2]]
-    assert list(stated.get("init_args", {})) == own_options(kind)
-    kind(SHAPES.get(Path(name).name, (1, 32, 32)), 10, **network["init_args"])
+    for own, parsed in zip(networks_in(stated), networks_in(network), strict=True):
+        kind = vars(models)[parsed["class_path"].rpartition(".")[2]]
+        assert list(own.get("init_args", {})) == own_options(kind)
+        kind(SHAPES.get(Path(name).name, (1, 32, 32)), 10, **parsed["init_args"])
+
+
+def networks_in(settings):
+    """The settings of a network, or of each of several."""
+    return settings.get("init_args", {}).get("networks", [settings])
 
 
 @pytest.mark.parametrize("name", [name for name in configs() if not name.startswith("models/")])
