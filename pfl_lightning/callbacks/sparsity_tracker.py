@@ -7,6 +7,7 @@ import torch
 from pfl_lightning.callbacks.board import tensorboards
 from pfl_lightning.callbacks.evaluation import is_extra, is_new
 from pfl_lightning.callbacks.figures import show_figure
+from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.metrics import ClientDensity
 from pfl_lightning.report import density_figure
@@ -53,7 +54,15 @@ class SparsityTracker(pl.Callback):
         self.link_bits = state_dict["link_bits"]
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Clear the history in a new run, which may reuse this object; drop an evaluation that was extra."""
+        """Clear the history in a new run, which may reuse this object; drop an evaluation that was extra.
+
+        Raises:
+            PflError: If clients have different networks, of whose layers there is no mean.
+        """
+        if len(method_of(pl_module).architectures) > 1:
+            raise PflError(
+                "trainer.callbacks: SparsityTracker is not possible with Architectures; allowed: one network"
+            )
         if is_new(trainer):
             self.history = {}
             self.link_bits = 0.0

@@ -71,7 +71,8 @@ class RunSummary(pl.Callback):
         """Names and texts of what to print about a finished run."""
         if reason := early_stop(trainer):
             yield "Stopped early", f"after round {trainer.global_step} of {trainer.max_steps}: {reason}"
-        for layers, choice in method.engine.choices.items() if self.verbose else ():
+        choices = [choice for own in method.architectures for choice in own.engine.choices.items()]
+        for layers, choice in choices if self.verbose else ():
             yield "Engine", f"{layers}: {choice}"
         if not isinstance(method.task, Classification):
             yield "Targets", method.task.goal

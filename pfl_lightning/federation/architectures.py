@@ -195,6 +195,18 @@ def network_of(method: Any, client: int) -> Iterator[None]:
         yield
 
 
+def networks_report(method: Any) -> str:
+    """A line that says how many clients have which network; empty if all have the same one."""
+    if len(method.architectures) == 1:
+        return ""
+    parts = [
+        f"{len(own.members)} clients have {own.network.kind} with "
+        f"{sum(parameter.numel() for parameter in own.network.parameters()):,} parameters"
+        for own in method.architectures
+    ]
+    return f"model.network: {', '.join(parts)}"
+
+
 def groups_of(method: Any) -> Groups:
     """Lets the clients of each network work together, while the method has it; see ``Cohort``."""
     if len(method.architectures) == 1:

@@ -52,7 +52,8 @@ def restore_method(method: Any, checkpoint: Content) -> None:
         name = min(method.engine.trainable)
         dtype = checkpoint["state_dict"][f"network.{name}"].dtype
         if dtype != method.network.get_parameter(name).dtype:
-            for part in (method.network, method.clients, method.server, method.task):
+            networks = [architecture.network for architecture in method.architectures]
+            for part in (*networks, method.clients, method.server, method.task):
                 part.to(dtype)
         method.clients.load(checkpoint)
         put_base_back(checkpoint, method.network, method.pretrained, method.parts["head"])

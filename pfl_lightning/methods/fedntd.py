@@ -61,8 +61,8 @@ class FedNTD(FineTuned, Averaging):
         received = functional_call(part(self.network, self.engine.body_layers()), head, extras[GLOBAL])
         logs, global_logs = (self.not_true(logits, targets) for logits in (outputs, received))
         divergence = (global_logs.exp() * (global_logs - logs)).sum(1)
-        term = self.strength * self.temperature**2 * divergence
-        return losses + extras["amounts"] * term
+        term: Tensor = extras["amounts"] * self.strength * self.temperature**2 * divergence
+        return losses + term
 
     def not_true(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Log-probabilities of all classes but the true ones, ``[batch, classes]``; 0 for these."""

@@ -19,6 +19,7 @@ from pfl_lightning.callbacks.round_csv import RoundCsv
 from pfl_lightning.callbacks.run_folder import continues
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import MachineError, PflError, cause_of, causes
+from pfl_lightning.federation.architectures import networks_report
 from pfl_lightning.federation.checkpoints import Content, check_like, refusal
 from pfl_lightning.federation.checks import unused_fine_tuning
 from pfl_lightning.federation.own_training import report_of
@@ -70,7 +71,8 @@ class RunSetup(pl.Callback):
         check_data(data, self.resume)
         method.build_for(data, resumes=self.resume is not None)
         own = report_of(method.own_training, method.local, data.eval_clients)
-        for report in filter(None, (method.pretrained_report, own, unused_fine_tuning(data, method))):
+        reports = method.pretrained_report, networks_report(method), own, unused_fine_tuning(data, method)
+        for report in filter(None, reports):
             self.note(report)
         if data.understood and self.resume is None:
             self.note(f"{type(data).__name__} was taken for\n{data.understood}")

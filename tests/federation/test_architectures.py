@@ -6,9 +6,12 @@ from fakes.loops import map_clients, trained
 from fakes.methods import built, weighted_mean
 from torch import nn
 
+from pfl_lightning.callbacks import SparsityTracker
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import CFL, DPSGD, FedAvg, FedProto, FedRep, LGFedAvg, Local
-from pfl_lightning.models import MLP, Architectures, LogisticRegression, LoRA, start_networks
+from pfl_lightning.federation.architectures import networks_report
+from pfl_lightning.methods import CFL, DPSGD, FedAvg, FedDistill, FedGH, FedProto, FedRep, LGFedAvg, Local
+from pfl_lightning.models import MLP, Architectures, ConvNet, LogisticRegression, LoRA, start_networks
+from pfl_lightning.tasks import Classification
 
 SMALL = partial(MLP, hidden=(6, 5))
 WIDE = partial(MLP, hidden=(9,))
@@ -82,6 +85,25 @@ def test_what_clients_send_of_different_networks_is_counted(ragged_data, fit):
 
 
 @pytest.mark.parametrize(
+    ("make", "numbers"),
+    [
+        (ONE_LAYER, 100 * 512 + 100),
+        (FedGH, 100 * 512 + 100),
+        (FedProto, 100 * 512 + 100),  # and which prototypes there are
+        (FedDistill, 100 * 100 + 100 + 1),  # and of which classes, and in which round
+        (Local, 0),
+    ],
+    ids=["LG-FedAvg", "FedGH", "FedProto", "FedDistill", "Local"],
+)
+def test_what_clients_receive_in_the_experiments_of_htfllib(make, numbers):
+    """Pictures of 100 classes, 20 clients, features of the width 512: 1.03, 1.03, 1.02, 0.20 and 0 million for all."""
+    networks = [partial(ConvNet, channels=(4, 8), hidden=hidden) for hidden in ((), (512,), (1024,), (1024, 512))]
+    method = make(network=partial(Architectures, networks=networks, width=512))
+    method.build((3, 32, 32), Classification().sized(100), 20)
+    assert sum(tensor.numel() for tensor in method.broadcast().values()) == numbers
+
+
+@pytest.mark.parametrize(
     ("clients", "expected"),
     [
         (None, [[0, 3, 6], [1, 4], [2, 5]]),
@@ -139,3 +161,27 @@ def test_options_of_a_single_network_are_refused(ragged_data):
     linear = partial(Architectures, networks=[lambda input_shape, num_classes: nn.Linear(4, 3)], width=4)
     with pytest.raises(PflError, match=r"^model\.network\.width: 4 is not possible with Linear; allowed: null"):
         built(Local, ragged_data(), network=linear)
+
+
+def test_densities_of_layers_that_differ_have_no_mean(ragged_data, fit):
+    line = r"^trainer\.callbacks: SparsityTracker is not possible with Architectures"
+    with pytest.raises(PflError, match=line):
+        fit(built(Local, ragged_data(), network=TWO), ragged_data(), 1, callbacks=[SparsityTracker()])
+
+
+def test_it_is_said_how_many_clients_have_which_network(ragged_data):
+    method = built(Local, ragged_data(), network=partial(TWO, clients=[2, 4]))
+    one, two = (256 * 6 + 6 + 6 * 5 + 5 + 15, 256 * 9 + 9 + 15)
+    says = f"model.network: 2 clients have MLP with {one:,} parameters, 4 clients have MLP with {two:,} parameters"
+    assert networks_report(method) == says
+    assert networks_report(built(Local, ragged_data())) == ""
+
+
+def test_the_head_of_a_client_is_that_of_its_network(ragged_data, fit):
+    data = ragged_data()
+    method = built(Local, data, network=TWO)
+    fit(method, data, 1, bare=True)
+    for client in (0, 3):
+        head = {f"head.{name.split('.')[-1]}": tensor for name, tensor in method.heads[client].state_dict().items()}
+        model = method.client(client, "stored").state_dict()
+        assert all(torch.equal(model[name], tensor) for name, tensor in head.items())
