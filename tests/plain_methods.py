@@ -392,6 +392,37 @@ class PlainMoon(PlainLoop):
         return prefixed("previous", model.state_dict())
 
 
+class PlainLGFedAvg(PlainLoop):
+    """LG-FedAvg with several networks, of which clients have one each in turn, and a common head of the name ``head``.
+
+    Args:
+        networks: The networks; the server's head is that of the first one.
+        others: As for ``PlainLoop``.
+    """
+
+    def __init__(self, networks: nn.ModuleList, *others: Any) -> None:
+        super().__init__(networks[0], *others)
+        self.networks = networks
+        self.shared = ["head.weight", "head.bias"]
+        self.states = {client: self.own_part(self.network_of(client)) for client in self.data}
+
+    def network_of(self, client: int) -> nn.Module:
+        """A copy of the network that a client has."""
+        return copy.deepcopy(self.networks[client % len(self.networks)])
+
+    def own_part(self, network: nn.Module) -> Tree:
+        """The tensors of a network that a client keeps."""
+        return {name: tensor for name, tensor in movable(network).items() if name not in self.shared}
+
+    def received(self, client: int) -> nn.Module:
+        """The client's network with the server's head."""
+        model = self.network_of(client)
+        head = {name: self.network.state_dict()[name] for name in self.shared}
+        model.load_state_dict({**self.states[client], **head})
+        self.body = list(movable(model))  # all of it moves
+        return model
+
+
 class PlainFedProto(PlainLoop):
     """FedProto."""
 
@@ -478,6 +509,7 @@ LOOPS: dict[str, type[PlainLoop]] = {
     "SCAFFOLD": PlainScaffold,
     "MOON": PlainMoon,
     "FedProto": PlainFedProto,
+    "LGFedAvg": PlainLGFedAvg,
     "APFL": PlainAPFL,
 }
 

@@ -33,6 +33,9 @@ def small(name):
     if name == "fedavg-cnn":
         shape = (1, 16, 16)
         workload = workload.with_options(lr=0.05)
+    if name.startswith("families"):
+        shape = (1, 16, 16)
+        cohort = 5  # of four networks
     if "copy_lr" in workload.options:  # so that copies go half the way
         workload = workload.with_options(copy_lr=workload.options["copy_lr"] * 0.5 / 0.075)
     samples = (3, 6, 4) if workload.method == "DeltaFL" or name == "ragged-mlp" else 6

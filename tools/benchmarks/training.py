@@ -7,7 +7,7 @@ from typing import get_args
 
 import torch
 from plain_methods import CRITERIA, LOOPS, Samples, flat, samples_of
-from torch import Tensor
+from torch import Tensor, nn
 
 from benchmarks.device import CPU
 from benchmarks.timing import Contest, default_float
@@ -15,6 +15,7 @@ from benchmarks.workloads import RandomClients, Workload
 from pfl_lightning import methods
 from pfl_lightning.client import BackendName, LocalTraining
 from pfl_lightning.methods import Method
+from pfl_lightning.tree import Tree
 
 State = tuple[Tensor, Tensor]  # all numbers that are shared, and all that clients keep
 
@@ -35,7 +36,8 @@ class Plain:
             examples = data.make_round(0).examples
             self.stages.append(examples.host_ids.tolist())
             samples |= {client: samples_of(examples, row) for row, client in enumerate(self.stages[-1])}
-        network = workload.module(method_of(workload, "sequential").network).to(data.device)
+        networks = [own.network for own in method_of(workload, "sequential").architectures]
+        network = (workload.module(networks[0]) if len(networks) == 1 else nn.ModuleList(networks)).to(data.device)
         criterion = CRITERIA[workload.task.__name__]
         self.loop = LOOPS[workload.method](network, samples, workload.options, criterion)
 
@@ -53,9 +55,7 @@ class Plain:
     def state(self) -> State:
         """The shared tensors, and the kept ones in the order of the clients."""
         network = self.loop.network.state_dict()
-        rows = [state for _, state in sorted(self.loop.states.items())]
-        stacks = [torch.stack([row[name] for row in rows]) for name in rows[0]]
-        return flat(network[name] for name in self.loop.shared), flat(stacks)
+        return flat(network[name] for name in self.loop.shared), in_order(self.loop.states)
 
 
 class Ours:
@@ -80,9 +80,18 @@ class Ours:
 
     def state(self) -> State:
         """The shared tensors, and the kept ones in the order of the clients."""
-        clients = torch.arange(self.data.num_clients, device=self.data.device)
         shared = [tensor for name, tensor in self.method.network.state_dict().items() if name in self.method.shared]
-        return flat(shared), flat(self.method.clients.gather(clients).values())
+        kept = {}
+        for own in self.method.architectures:
+            rows = own.clients.gather(own.members.to(self.data.device))
+            for row, client in enumerate(own.members.tolist()):
+                kept[client] = {name: stack[row] for name, stack in rows.items()}
+        return flat(shared), in_order(kept)
+
+
+def in_order(kept: Mapping[int, Tree]) -> Tensor:
+    """All numbers that clients keep, in the order of their ids, and then of the names."""
+    return flat(tree[name] for _, tree in sorted(kept.items()) for name in sorted(tree))
 
 
 Maker = Callable[[Workload, RandomClients], Ours]

@@ -138,8 +138,7 @@ def workload_of(settings: Mapping[str, Any]) -> Workload:
     if "adapter" in options:
         options["adapter"] = LoRA(**options["adapter"])
     attributes = {name: value for name, value in attributes.items() if name in names}
-    network = globals().get(attributes["network"]) or getattr(models, attributes["network"])
-    attributes["network"] = partial(network, **network_options) if network_options else network
+    attributes["network"] = network_of(attributes["network"], network_options or {})
     if attributes["samples"] == "ragged":
         attributes["samples"] = ragged_counts(attributes["cohort"])
     if "task" in attributes:
@@ -147,6 +146,14 @@ def workload_of(settings: Mapping[str, Any]) -> Workload:
     if "module" in attributes:
         attributes["module"] = globals()[attributes["module"]]
     return Workload(**attributes, options=options)
+
+
+def network_of(name: str, options: Mapping[str, Any]) -> NetworkFactory:
+    """A network by name, with its options; among them can be ``networks``, lists of a name and options."""
+    network: NetworkFactory = globals().get(name) or getattr(models, name)
+    if "networks" in options:
+        options = {**options, "networks": [network_of(*each) for each in options["networks"]]}
+    return partial(network, **options) if options else network
 
 
 def population_of(settings: Mapping[str, Any]) -> dict[int, Workload]:
