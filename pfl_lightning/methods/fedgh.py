@@ -101,4 +101,5 @@ class FedGH(Method):
     def count_traffic(self, batch: Round, up: Traffic, down: Traffic) -> None:
         """Participants send their mean features of each class that they have."""
         super().count_traffic(batch, up, down)
-        up.add({MEANS: self.uploaded(batch)[0]}, 1)
+        uploads = int((batch.examples.class_counts(self.task.classes) > 0).sum())
+        up.add({MEANS: self.clients.first([MEANS])[MEANS][0]}, uploads)
