@@ -152,7 +152,8 @@ def main(
             adamw-mlp, apfl-mlp, fedproto-mlp, scaffold-mlp, moon-lenet, fedbuff-mlp (100 of 200 clients in flight),
             fedavg-lenet, fedavg-lenet-100, fedavg-cnn (PFLlib's), fedprox-lenet, deltafl-lenet, fedrep-lenet, the same
             as a module that is none of ours (fedrep-lenet-split, fedrep-lenet-opaque), fedavg-resnet18, fedavg-gru,
-            other targets than classes (multilabel-mlp, forecast-mlp, segment-unet, next-char-gru),
+            other targets than classes (multilabel-mlp, forecast-mlp, segment-unet, next-char-gru), clients with four
+            networks (families-mlp, families-cnn),
             adapters in a ViT (lora-tiny-vit, lora-small-vit, lora-last-third, lora-fedrep), data-loading, evaluation,
             population, gossip-population, lora-population; all by default, and none for [].
         backends: One or more of auto, sequential, batched; all by default. Populations always run with auto, and
