@@ -12,8 +12,8 @@ def folder_of(trainer: pl.Trainer) -> Path:
     """The folder in which a run has its tables and checkpoints; all processes must call this together.
 
     It is that of a ``RunSetup``, whatever its loggers are, and in ``pfl test`` that of the ``EvaluationTable``. Without
-    these it is the folder of the first logger, in the
-    same place as Lightning's own checkpoints, or else ``default_root_dir``.
+    these it is the folder of the first logger, in the same place as Lightning's own checkpoints, or else
+    ``default_root_dir``.
     """
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if folder := getattr(callback, "run_folder", None):

@@ -72,7 +72,7 @@ def build_architectures(
         if architectures:
             first = architectures[0]
             _check_alike(method, first.network, _shared(first), select(network.state_dict(), method.shared))
-            _check_alike(method, first.network, *states[:: len(states) - 1])
+            _check_alike(method, first.network, states[0], states[-1])
             _tie(network, first.network, method.shared)
         start = checked_rows(method.initial_state(tensors, len(members), seed), len(members))
         start = {**start, **first_memory(method, tensors, len(members))}

@@ -368,10 +368,13 @@ class Shard:
 
     def ids(self) -> Tensor:
         """The clients whose rows this process has, ``[own clients]``, on the CPU."""
-        everyone = torch.arange(self.clients)
+        return torch.arange(self.clients)[self._here()]
+
+    def _here(self) -> slice | Tensor:
+        """The rows of this process among those of all clients."""
         if self.members is None:
-            return everyone[processes.rank() :: processes.count()]
-        return everyone[self.owners(everyone) == processes.rank()]
+            return slice(processes.rank(), None, processes.count())
+        return self.members % processes.count() == processes.rank()
 
     def owners(self, ids: Tensor) -> Tensor:
         """The processes that have the rows of some clients."""
@@ -405,7 +408,7 @@ class Shard:
         """Allocate the rows; many rows are only reserved, and filled as they change."""
         if self.own or not self.start:
             return
-        own = slice(processes.rank(), None, processes.count()) if self.members is None else self.ids()
+        own = self._here()
         rows = {name: stack[own] for name, stack in self.start.items()}
         at_once = sum(stack.nbytes for stack in self.start.values()) // processes.count() <= LARGEST_AT_ONCE
         if at_once or not all(stack.is_cpu and _is_one_row(stack) for stack in self.start.values()):

@@ -2,12 +2,12 @@ from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
-from torch.nn import functional as F
 
 from pfl_lightning.bounds import NonNegativeFloat
 from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
 from pfl_lightning.methods.families.averaging import Aggregated
+from pfl_lightning.methods.families.prototypes import ClassSums, sums_by_class
 from pfl_lightning.models import Part
 from pfl_lightning.seeding import Key
 from pfl_lightning.tasks.classification import log_probabilities
@@ -74,12 +74,11 @@ class FedDistill(Aggregated):
             phase = replace(phase, feature_loss=self.distilling_losses)
         start = received.with_own(self.hints(received))
         trained, losses = self.engine.train(cohort, start, phase, (*key, "all"))
-        trained = trained.without({HINT, KNOWN})
-        predictions, present = self.mean_predictions(cohort, trained)
+        sums = self.predicted(cohort, trained)
         number = (received.tree[f"server.{ROUND}"] + 1).expand(len(cohort))
-        own = {PREDICTIONS: predictions, PRESENT: present, ROUND: number}
-        uploads = {PREDICTIONS: predictions, PRESENT: present}
-        return trained.with_own({**uploads, **{f"{OWN}.{name}": rows for name, rows in own.items()}}), losses
+        uploads = {PREDICTIONS: sums.means, PRESENT: sums.present}
+        own = {f"{OWN}.{name}": rows for name, rows in {**uploads, ROUND: number}.items()}
+        return trained.with_own({**uploads, **own}), losses
 
     def hints(self, received: Params) -> Tree:
         """What clients learn from the others, ``[cohort, classes, classes]``, and of which classes that is known."""
@@ -97,16 +96,11 @@ class FedDistill(Aggregated):
         losses: Tensor = self.sample_losses(outputs, targets) + term
         return losses
 
-    def mean_predictions(self, cohort: Examples, trained: Params) -> tuple[Tensor, Tensor]:
-        """F_i, ``[cohort, classes, classes]``, 0 for classes that a client lacks, and which it has."""
-        like = self.server.tree[PREDICTIONS]
-        sums = like.new_zeros(len(cohort), *like.shape)
-        counts = like.new_zeros(len(cohort), len(like))
-        for rows, outputs, targets, present in self.engine.predictions(cohort, trained.select(self.parts["all"])):
-            members = F.one_hot(targets, len(like)).to(sums) * present[..., None]  # [clients, samples, classes]
-            sums[rows] += members.transpose(1, 2) @ log_probabilities(outputs).exp()
-            counts[rows] += members.sum(1)
-        return sums / counts.clamp(min=1)[..., None], (counts > 0).to(sums)
+    def predicted(self, cohort: Examples, trained: Params) -> ClassSums:
+        """Sums over each client's samples of what its model predicts for them; their means are F_i."""
+        zeros = self.server.tree[PREDICTIONS].new_zeros(len(cohort), self.task.classes, self.task.classes)
+        parts = self.engine.predictions(cohort, trained.select(self.parts["all"]))
+        return sums_by_class((part._replace(outputs=log_probabilities(part.outputs).exp()) for part in parts), zeros)
 
     def server_update(self, mean: Tree, batch: Round) -> None:
         """Note the sums over the participants."""

@@ -71,9 +71,7 @@ class FedGH(Method):
         """Train body and head, and compute mean features; the head is not uploaded."""
         trained, losses = super().local_update(cohort, received, key)
         sums = class_sums(self, cohort, trained)
-        means = sums.features / sums.counts.clamp(min=1)[..., None]
-        own = {MEANS: means, PRESENT: (sums.counts > 0).to(means)}
-        return trained.without(self.parts["head"]).with_own(own), losses
+        return trained.without(self.parts["head"]).with_own({MEANS: sums.means, PRESENT: sums.present}), losses
 
     def server_update(self, mean: Tree, batch: Round) -> None:
         """Train the head."""

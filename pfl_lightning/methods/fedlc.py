@@ -47,8 +47,7 @@ class FedLC(FineTuned, Averaging):
         counts = cohort.class_counts(self.task.classes).to(self.engine.dtype)
         shift = self.strength * counts.clamp(min=ABSENT) ** -0.25
         phase = replace(self.phase("all"), feature_loss=self.shifted_losses)
-        trained, losses = self.engine.train(cohort, received.with_own({SHIFT: shift}), phase, (*key, "all"))
-        return trained.without({SHIFT}), losses
+        return self.engine.train(cohort, received.with_own({SHIFT: shift}), phase, (*key, "all"))
 
     def shifted_losses(self, outputs: Tensor, features: Tensor, targets: Tensor, extras: Tree) -> Tensor:
         """The loss of each sample of a client, ``[batch]``; see ``Phase.feature_loss``."""

@@ -48,8 +48,7 @@ class FedNTD(FineTuned, Averaging):
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train with the term, beside the received model."""
         phase = replace(self.phase("all"), feature_loss=self.distilling_losses, frozen_models=(GLOBAL,))
-        trained, losses = self.engine.train(cohort, received.beside(GLOBAL, received), phase, (*key, "all"))
-        return trained.without({f"{GLOBAL}.{name}" for name in received.tree}), losses
+        return self.engine.train(cohort, received.beside(GLOBAL, received), phase, (*key, "all"))
 
     def distilling_losses(self, outputs: Tensor, features: Tensor, targets: Tensor, extras: Tree) -> Tensor:
         """The loss of each sample of a client, ``[batch]``; see ``Phase.feature_loss``."""

@@ -1,3 +1,4 @@
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -5,6 +6,7 @@ from torch.nn import functional as F
 
 from pfl_lightning.bounds import NonNegativeFloat
 from pfl_lightning.client import Examples
+from pfl_lightning.client.predictions import Predictions
 from pfl_lightning.data import Round
 from pfl_lightning.methods.families.averaging import Weighted
 from pfl_lightning.methods.method import Method
@@ -26,6 +28,16 @@ class ClassSums(NamedTuple):
     features: Tensor
     counts: Tensor
     squares: Tensor
+
+    @property
+    def means(self) -> Tensor:
+        """Mean features of each class, ``[cohort, classes, features]``; 0 for classes that a client lacks."""
+        return self.features / self.counts.clamp(min=1)[..., None]
+
+    @property
+    def present(self) -> Tensor:
+        """1 for the classes that a client has, ``[cohort, classes]``."""
+        return (self.counts > 0).to(self.features)
 
 
 class Prototypes(Weighted):
@@ -88,10 +100,20 @@ def class_sums(method: Method, cohort: Examples, params: Params) -> ClassSums:
     """
     head = method.network.linear_head(method.parts["head"])
     weight = params.tree[f"{head}.weight"]
-    sums = weight.new_zeros(len(cohort), method.task.classes, weight.shape[-1])
+    parts = method.engine.features(cohort, params.select(method.parts["all"]))
+    return sums_by_class(parts, weight.new_zeros(len(cohort), method.task.classes, weight.shape[-1]))
+
+
+def sums_by_class(parts: Iterable[Predictions], sums: Tensor) -> ClassSums:
+    """Sums over each client's samples of whatever a network makes of them.
+
+    Args:
+        parts: That of some samples at a time.
+        sums: Zeros, ``[cohort, classes, width]``, to which they are added.
+    """
     counts = sums.new_zeros(sums.shape[:2])
-    squares = sums.new_zeros(len(cohort))
-    for rows, features, targets, present in method.engine.features(cohort, params.select(method.parts["all"])):
+    squares = sums.new_zeros(len(sums))
+    for rows, features, targets, present in parts:
         members = F.one_hot(targets, counts.shape[1]).to(sums) * present[..., None]  # [clients, samples, classes]
         sums[rows] += members.transpose(1, 2) @ features.flatten(2)
         counts[rows] += members.sum(1)
