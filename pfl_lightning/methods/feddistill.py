@@ -28,10 +28,13 @@ class FedDistill(Aggregated):
     Rule of a round; F_ic are the mean predictions of client i for its samples of class c, after training, and M_c is
     the number of participants of the last round that have class c:
 
-        hint_ic = (sum_j F_jc - F_ic) / (M_c - 1)    # over these; without F_ic only if i was one of them
-        loss    = cross-entropy + strength * cross-entropy with the target hint_iy    # the term where there is a hint
+        hint_ic = (sum_j F_jc - F_ic) / (M_c - 1)    # over these participants
+        loss    = cross-entropy + strength * cross-entropy with the target hint_iy
         w_i     = SGD for epochs on the mean of this loss over the samples of client i, from w_i
         upload F_ic
+
+    F_ic is taken away, and M_c is less by one, only if i was one of these. Samples of a class without a hint have the
+    first term alone.
 
     Clients are evaluated with their own models (``stored``). With ``strength`` 0 it is Local. It is also called FD.
 

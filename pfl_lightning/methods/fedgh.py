@@ -27,9 +27,9 @@ class FedGH(Method):
 
         body_i, head_i = SGD for epochs on f_i, from body_i, head
         keep body_i, upload P_ic
-        head = SGD for server_epochs on cross-entropy(head(P_ic), c) over all uploaded P_ic, in random batches
+        head = SGD for server_epochs on cross-entropy(head(P_ic), c) over all uploaded P_ic
 
-    Nobody uploads a head. Clients are evaluated with their own bodies and the server's head (``stored``).
+    The server draws mini-batches at random. Nobody uploads a head. Clients are evaluated with their own bodies and the server's head (``stored``).
 
     Paper: Yi, Wang, Liu, Shi, Yu, FedGH: Heterogeneous Federated Learning with Generalized Global Header, ACM
     Multimedia 2023, arXiv:2303.13137, Algorithm 1.
