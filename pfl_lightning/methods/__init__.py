@@ -37,6 +37,7 @@ from pfl_lightning.methods.fedproto import FedProto
 from pfl_lightning.methods.fedprox import FedProx
 from pfl_lightning.methods.fedrep import FedRep
 from pfl_lightning.methods.fedrod import FedRoD
+from pfl_lightning.methods.fedtgp import FedTGP
 from pfl_lightning.methods.gpfl import GPFL
 from pfl_lightning.methods.heur_fedamp import HeurFedAMP
 from pfl_lightning.methods.hf_maml import HFMAML
@@ -94,6 +95,7 @@ __all__ = [
     "FedProx",
     "FedRep",
     "FedRoD",
+    "FedTGP",
     "HeurFedAMP",
     "KNNPer",
     "LGFedAvg",

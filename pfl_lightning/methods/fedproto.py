@@ -1,18 +1,12 @@
-from dataclasses import replace
-from math import log
 from typing import Any, Literal
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pfl_lightning.client import Examples
-from pfl_lightning.client.layers import part
 from pfl_lightning.methods.families.averaging import Aggregated
-from pfl_lightning.methods.families.prototypes import PROTOTYPES, SHARES, Prototypes
+from pfl_lightning.methods.families.prototypes import Prototypes
 from pfl_lightning.models import Network, Part
-from pfl_lightning.models.network import num_outputs
 from pfl_lightning.seeding import Key
-from pfl_lightning.tasks.classification import as_outputs
 from pfl_lightning.tree import Params
 
 
@@ -55,39 +49,9 @@ class FedProto(Prototypes, Aggregated):
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train near the prototypes, and compute the sums of the client's own."""
-        phase = self.phase("all")
-        if self.strength:
-            phase = replace(phase, feature_loss=self.losses_near_prototypes)
-        trained, losses = self.engine.train(cohort, received, phase, (*key, "all"))
+        trained, losses = self.train_near_prototypes(cohort, received, key)
         return self.with_prototypes(cohort, trained), losses
 
     def eval_network(self, model: str, params: Params) -> Network:
         """The network, or its body before the nearest prototype."""
-        prototypes, shares = (self.server.tree[name] for name in (PROTOTYPES, SHARES))
-        if self.predict == "head" or not (shares > 0).any():
-            return self.network
-        body = dict(part(self.network, 0, self.engine.body_layers()).named_children())
-        return Network({**body, "nearest": Nearest(prototypes, shares > 0)})
-
-
-class Nearest(nn.Module):
-    """A head that decides for the class with the nearest prototype.
-
-    Args:
-        prototypes: Prototypes of all classes, ``[classes, features]``.
-        known: Which of them there are, ``[classes]``; the others are never nearest.
-    """
-
-    prototypes: Tensor
-    known: Tensor
-
-    def __init__(self, prototypes: Tensor, known: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("prototypes", prototypes)
-        self.register_buffer("known", known)
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Log-probabilities, a softmax of minus squared distances; of two classes the logit, ``[batch, outputs]``."""
-        near = 2 * features.flatten(1) @ self.prototypes.T - self.prototypes.square().sum(1)
-        logs = near.masked_fill(~self.known, -torch.inf).log_softmax(1).clamp(min=log(torch.finfo(near.dtype).tiny))
-        return as_outputs(logs, num_outputs(len(self.known)))
+        return self.network if self.predict == "head" else self.nearest_prototype()

@@ -7,7 +7,7 @@ from fakes.methods import built, distance, row, rows, tensors
 from plain_methods import PlainFedProto
 
 from pfl_lightning.methods import FedPAC, FedProto, Local
-from pfl_lightning.methods.fedproto import Nearest
+from pfl_lightning.methods.families.prototypes import Nearest
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -1,19 +1,32 @@
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from math import log
 from typing import Any, NamedTuple
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pfl_lightning.bounds import NonNegativeFloat
+from pfl_lightning.bounds import NonNegativeFloat, PositiveFloat, PositiveInt
 from pfl_lightning.client import Examples
+from pfl_lightning.client.layers import part
 from pfl_lightning.client.predictions import Predictions
 from pfl_lightning.data import Round
+from pfl_lightning.federation.accounting import Traffic
+from pfl_lightning.federation.client_states import all_rows
 from pfl_lightning.methods.families.averaging import Weighted
 from pfl_lightning.methods.method import Method
-from pfl_lightning.tree import Params, Tree
+from pfl_lightning.models import Network
+from pfl_lightning.models.network import num_outputs
+from pfl_lightning.seeding import Key, seed_of
+from pfl_lightning.tasks.classification import as_outputs
+from pfl_lightning.tree import Params, Tree, repeated
 
-PROTOTYPES = "prototypes"  # mean features of each class
-SHARES = "shares"  # of each class among the samples
+PROTOTYPES = "prototypes"  # of each class
+SHARES = "shares"  # of each class, among the samples or the uploads; 0 while its prototype is unknown
+# of each client, in the last round that it took part in: mean features by class, and which classes it has
+MEANS = "means"
+PRESENT = "present"
 
 
 class ClassSums(NamedTuple):
@@ -40,22 +53,18 @@ class ClassSums(NamedTuple):
         return (self.counts > 0).to(self.features)
 
 
-class Prototypes(Weighted):
-    """Pulls the features of clients' samples to global prototypes: the mean features of each class.
+class NearPrototypes(Method):
+    """Pulls the features of clients' samples to a global prototype of each class.
 
-    z are the features of a sample of class y, and p_y is the global prototype of the class:
+    z are the features of a sample of class y, and p_y is the prototype of the class:
 
         loss = cross-entropy + strength * mean((z - p_y)^2)    # the term once p_y is known
-        p_y  = mean of the clients' features of class y, over all samples of the participants
-
-    (with ``weighting: uniform`` each client's samples count 1 / n_i).
 
     Args:
         strength: Weight of the term, the papers' lambda.
         kwargs: Options of the bases.
     """
 
-    uploads = (PROTOTYPES, SHARES)
     needs = ("classes", "features")
 
     def __init__(self, strength: NonNegativeFloat = 1.0, **kwargs: Any) -> None:
@@ -75,6 +84,30 @@ class Prototypes(Weighted):
         losses: Tensor = self.sample_losses(outputs, targets) + self.strength * distances * has_prototype
         return losses
 
+    def train_near_prototypes(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+        """Train whole models with this loss; arguments and result as for ``local_update``."""
+        phase = self.phase("all")
+        if self.strength:
+            phase = replace(phase, feature_loss=self.losses_near_prototypes)
+        return self.engine.train(cohort, received, phase, (*key, "all"))
+
+    def nearest_prototype(self) -> Network:
+        """The body before a head that decides for the nearest prototype; the whole network until there is one."""
+        prototypes, shares = (self.server.tree[name] for name in (PROTOTYPES, SHARES))
+        if not (shares > 0).any():
+            return self.network
+        body = dict(part(self.network, 0, self.engine.body_layers()).named_children())
+        return Network({**body, "nearest": Nearest(prototypes, shares > 0)})
+
+
+class Prototypes(NearPrototypes, Weighted):
+    """Prototypes are the mean features of each class, over all samples of the participants.
+
+    (With ``weighting: uniform`` each client's samples count 1 / n_i.)
+    """
+
+    uploads = (PROTOTYPES, SHARES)
+
     def with_prototypes(self, cohort: Examples, trained: Params) -> Params:
         """The tensors after training, with each client's share of the prototypes beside them, to be uploaded."""
         sums = class_sums(self, cohort, trained)
@@ -88,6 +121,85 @@ class Prototypes(Weighted):
         state[PROTOTYPES][present] = (mean[PROTOTYPES] / mean[SHARES][:, None])[present]
         state[SHARES][present] = mean[SHARES][present]
         super().server_update(mean, batch)
+
+
+class ClassMeans(Method):
+    """Participants send their mean features of each class that they have, from which the server learns by SGD.
+
+    It sees the features of each client.
+
+    Args:
+        server_lr: Learning rate of the server.
+        server_batch: Uploads in a mini-batch of the server.
+        kwargs: Options of the bases.
+    """
+
+    needs = ("classes", "features")
+    prunes = False
+
+    def __init__(self, server_lr: PositiveFloat = 0.01, server_batch: PositiveInt = 10, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.server_lr = server_lr
+        self.server_batch = server_batch
+
+    @property
+    def head_path(self) -> str:
+        """Path of the linear layer that the head begins with."""
+        return self.network.linear_head(self.parts["head"])
+
+    def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
+        """What clients keep, and no features yet."""
+        weight = tensors[f"{self.head_path}.weight"]
+        means = weight.new_zeros(self.task.classes, weight.shape[1])
+        own = repeated({MEANS: means, PRESENT: means[:, 0]}, num_clients)
+        return {**super().initial_state(tensors, num_clients, seed), **own}
+
+    def with_means(self, cohort: Examples, trained: Params) -> Params:
+        """The tensors after training, with each client's mean features beside them."""
+        sums = class_sums(self, cohort, trained)
+        return trained.with_own({MEANS: sums.means, PRESENT: sums.present})
+
+    def uploaded(self, batch: Round) -> tuple[Tensor, Tensor]:
+        """What participants have uploaded, mean features ``[uploads, features]``, and their classes, ``[uploads]``."""
+        ids = batch.examples.host_ids.sort().values
+        means, present = (all_rows(self.clients.stack(name), self.num_clients)[ids] for name in (MEANS, PRESENT))
+        clients, classes = present.nonzero(as_tuple=True)
+        return means[clients, classes], classes
+
+    def mini_batches(self, batch: Round, uploads: int, epochs: int) -> Iterator[Tensor]:
+        """Places of the uploads in each mini-batch of the server, in a new order in each epoch."""
+        for epoch in range(epochs):
+            source = torch.Generator().manual_seed(seed_of(batch.seed, "server", batch.round_index, epoch))
+            yield from torch.randperm(uploads, generator=source).to(self.device).split(self.server_batch)
+
+    def count_traffic(self, batch: Round, up: Traffic, down: Traffic) -> None:
+        """Participants send their mean features of each class that they have."""
+        super().count_traffic(batch, up, down)
+        uploads = int((batch.examples.class_counts(self.task.classes) > 0).sum())
+        up.add({MEANS: self.clients.first([MEANS])[MEANS][0]}, uploads)
+
+
+class Nearest(nn.Module):
+    """A head that decides for the class with the nearest prototype.
+
+    Args:
+        prototypes: Prototypes of all classes, ``[classes, features]``.
+        known: Which of them there are, ``[classes]``; the others are never nearest.
+    """
+
+    prototypes: Tensor
+    known: Tensor
+
+    def __init__(self, prototypes: Tensor, known: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("prototypes", prototypes)
+        self.register_buffer("known", known)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Log-probabilities, a softmax of minus squared distances; of two classes the logit, ``[batch, outputs]``."""
+        near = 2 * features.flatten(1) @ self.prototypes.T - self.prototypes.square().sum(1)
+        logs = near.masked_fill(~self.known, -torch.inf).log_softmax(1).clamp(min=log(torch.finfo(near.dtype).tiny))
+        return as_outputs(logs, num_outputs(len(self.known)))
 
 
 def class_sums(method: Method, cohort: Examples, params: Params) -> ClassSums:
