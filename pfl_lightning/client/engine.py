@@ -20,6 +20,7 @@ from pfl_lightning.client.layers import (
     has_layers,
     holds,
     is_random,
+    layers_before,
     layers_without_vmap,
     needs_torchs_stream,
     part,
@@ -350,13 +351,7 @@ class Engine:
         Raises:
             PflError: If there is no body, or the head is not made of the last layers.
         """
-        layers = list(self.network.named_children())
-        first = next((number for number, (name, layer) in enumerate(layers) if holds(name, layer, self.head)), 0)
-        if {*movable(part(self.network, first))} - self.head or not part(self.network, 0, first).state_dict():
-            allowed = "allowed: a body, and a head that is the last layers"
-            head = ", ".join(sorted({name.partition(".")[0] for name in self.head}))
-            raise PflError(f"model.network: this head ({head}) has no features; {allowed}")
-        return first
+        return layers_before(self.network, self.head)
 
     def features(self, examples: Examples, params: Params) -> Iterator[Predictions]:
         """The inputs of the head of each client's model for its examples; see ``predictions``."""

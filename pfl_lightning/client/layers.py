@@ -10,8 +10,9 @@ from collections.abc import Callable, Collection
 import torch
 from torch import Tensor, nn
 
+from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import Key, next_words, random_words
-from pfl_lightning.tree import Tree, constants_of
+from pfl_lightning.tree import Tree, constants_of, movable
 
 DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 CONVOLUTION = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -139,6 +140,26 @@ def frozen_layers(network: nn.Sequential, trainable: Collection[str]) -> int:
     They end before a layer that draws at random, such as dropout, because its output differs in every step.
     """
     return _leading(network, lambda name, layer: holds(name, layer, trainable) or is_random(layer))
+
+
+def layers_before(network: nn.Sequential, head: Collection[str], key: str = "model.network") -> int:
+    """Number of layers before the head; their outputs are the features.
+
+    Args:
+        network: The network.
+        head: Names of the head's tensors.
+        key: The option of the network.
+
+    Raises:
+        PflError: If there is no body, or the head is not made of the last layers.
+    """
+    layers = list(network.named_children())
+    first = next((number for number, (name, layer) in enumerate(layers) if holds(name, layer, head)), 0)
+    if {*movable(part(network, first))} - {*head} or not part(network, 0, first).state_dict():
+        allowed = "allowed: a body, and a head that is the last layers"
+        names = ", ".join(sorted({name.partition(".")[0] for name in head}))
+        raise PflError(f"{key}: this head ({names}) has no features; {allowed}")
+    return first
 
 
 def shared_layers(network: nn.Sequential, stacks: Collection[str]) -> int:

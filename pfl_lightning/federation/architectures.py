@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from pfl_lightning.client import Engine, Loss
 from pfl_lightning.errors import PflError
-from pfl_lightning.federation.checks import check_needs
 from pfl_lightning.federation.client_states import CLIENTS, ClientStates, checked_rows
 from pfl_lightning.federation.cohort import Group, Groups, all_at_once
 from pfl_lightning.federation.pretrained import take_weights
@@ -115,8 +114,8 @@ def _take_network(method: Any, network: Network, weights: Tree | None, loss: Los
     name = type(method).__name__
     if {method.keeps, method.trains, method.mixes} & {"head", "body"} and not method.parts["body"]:
         raise PflError(f"model.network: {name} needs a body; {network.kind} trains one layer")
-    needs = (*method.needs, "features") if network.extension else method.needs
-    check_needs(name, needs, method.task, method.engine)
+    if network.extension or "features" in method.needs:
+        method.engine.body_layers()  # or it is refused
     statistics = method.parts["all"] - method.engine.trainable
     method.kept = method.parts[method.keeps] | (statistics if method.batch_norm == "local" else frozenset())
     method.shared = method.parts["all"] - method.kept

@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from pfl_lightning import models
 from pfl_lightning.bounds import NonNegativeFloat, Real
-from pfl_lightning.client import Engine, UsualLoss
+from pfl_lightning.client import UsualLoss
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.models import Network
@@ -160,12 +160,10 @@ def _has_one_output(network: Network, data: FederatedDataModule) -> bool:
     return outputs.shape == (1, 1)
 
 
-def check_needs(method: str, needs: Collection[Need], task: Task, engine: Engine) -> None:
-    """Refuse other data than classes for a method that needs them, and a network that cannot give its features."""
+def check_classes(method: str, needs: Collection[Need], task: Task) -> None:
+    """Refuse other data than classes for a method that needs them."""
     if "classes" in needs and not isinstance(task, Classification):
         raise PflError(f"model: {method} supports classification only, got {task.goal}")
-    if "features" in needs:
-        engine.body_layers()
 
 
 def try_optimizer(make: ServerOptimizer, parameters: Iterable[nn.Parameter]) -> None:

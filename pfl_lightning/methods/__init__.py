@@ -29,6 +29,7 @@ from pfl_lightning.methods.fedfomo import FedFomo
 from pfl_lightning.methods.fedgh import FedGH
 from pfl_lightning.methods.fedlc import FedLC
 from pfl_lightning.methods.fedmac import FedMac
+from pfl_lightning.methods.fedmrl import FedMRL
 from pfl_lightning.methods.fednova import FedNova
 from pfl_lightning.methods.fedntd import FedNTD
 from pfl_lightning.methods.fedpac import FedPAC
@@ -38,6 +39,7 @@ from pfl_lightning.methods.fedprox import FedProx
 from pfl_lightning.methods.fedrep import FedRep
 from pfl_lightning.methods.fedrod import FedRoD
 from pfl_lightning.methods.fedtgp import FedTGP
+from pfl_lightning.methods.fml import FML
 from pfl_lightning.methods.gpfl import GPFL
 from pfl_lightning.methods.heur_fedamp import HeurFedAMP
 from pfl_lightning.methods.hf_maml import HFMAML
@@ -59,6 +61,7 @@ __all__ = [
     "APPLE",
     "CFL",
     "DPSGD",
+    "FML",
     "GPFL",
     "HFMAML",
     "IFCA",
@@ -86,6 +89,7 @@ __all__ = [
     "FedFomo",
     "FedGH",
     "FedLC",
+    "FedMRL",
     "FedMac",
     "FedNTD",
     "FedNova",

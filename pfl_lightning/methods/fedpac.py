@@ -1,4 +1,3 @@
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from pfl_lightning.federation.accounting import Traffic
 from pfl_lightning.federation.client_states import all_rows
 from pfl_lightning.methods.families.averaging import ServerOptimized, SharedStatistics, Uplinked
 from pfl_lightning.methods.families.fine_tuned import FineTuned
-from pfl_lightning.methods.families.prototypes import PROTOTYPES, Prototypes, class_sums
+from pfl_lightning.methods.families.prototypes import PROTOTYPES, Prototypes, class_sums, near_prototypes
 from pfl_lightning.models import Part
 from pfl_lightning.seeding import Key
 from pfl_lightning.server import least_on_simplex
@@ -73,9 +72,7 @@ class FedPAC(FineTuned, Prototypes, Uplinked, ServerOptimized, SharedStatistics)
         """Compute the statistics, and train the head, then the body near the prototypes."""
         statistics = self.statistics(cohort, received)
         head = self.phase("head", self.head_epochs, self.head_lr)
-        body = self.phase("body")
-        if self.strength:
-            body = replace(body, feature_loss=self.losses_near_prototypes)
+        body = near_prototypes(self, self.strength, self.phase("body"))
         trained, _ = self.engine.train(cohort, received, head, (*key, "head"))
         trained, losses = self.engine.train(cohort, trained, body, (*key, "body"))
         return self.with_prototypes(cohort, trained).with_own(statistics), losses

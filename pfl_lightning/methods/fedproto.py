@@ -4,7 +4,7 @@ from torch import Tensor
 
 from pfl_lightning.client import Examples
 from pfl_lightning.methods.families.averaging import Aggregated
-from pfl_lightning.methods.families.prototypes import Prototypes
+from pfl_lightning.methods.families.prototypes import Prototypes, near_prototypes, nearest_prototype
 from pfl_lightning.models import Network, Part
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params
@@ -49,9 +49,10 @@ class FedProto(Prototypes, Aggregated):
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train near the prototypes, and compute the sums of the client's own."""
-        trained, losses = self.train_near_prototypes(cohort, received, key)
+        phase = near_prototypes(self, self.strength, self.phase("all"))
+        trained, losses = self.engine.train(cohort, received, phase, (*key, "all"))
         return self.with_prototypes(cohort, trained), losses
 
     def eval_network(self, model: str, params: Params) -> Network:
         """The network, or its body before the nearest prototype."""
-        return self.network if self.predict == "head" else self.nearest_prototype()
+        return self.network if self.predict == "head" else nearest_prototype(self)

@@ -9,7 +9,14 @@ from torch.optim import SGD
 from pfl_lightning.bounds import NonNegativeFloat, NonNegativeInt
 from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
-from pfl_lightning.methods.families.prototypes import PROTOTYPES, SHARES, ClassMeans, NearPrototypes
+from pfl_lightning.methods.families.prototypes import (
+    PROTOTYPES,
+    SHARES,
+    ClassMeans,
+    near_prototypes,
+    nearest_prototype,
+    no_prototypes,
+)
 from pfl_lightning.models import MLP, Network, Part, start_network
 from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.tasks import Task
@@ -19,7 +26,7 @@ EMBEDDINGS = "embeddings"
 GENERATOR = "generator"  # prefix
 
 
-class FedTGP(ClassMeans, NearPrototypes):
+class FedTGP(ClassMeans):
     """Clients keep their models, and the server trains prototypes that are near theirs and far from each other.
 
     Rule of a round; z are the features of a sample of class y, and P_ic are the mean features of client i's samples of
@@ -46,18 +53,24 @@ class FedTGP(ClassMeans, NearPrototypes):
     prototype that can win.
 
     Args:
+        strength: Weight of the clients' term, the paper's lambda; 10 in its experiments.
         largest_margin: Bound of the gap, the paper's tau.
         server_epochs: Epochs over the uploads.
-        kwargs: Options of the bases; the paper's ``strength`` is 10.
+        kwargs: Options of the bases.
     """
 
     keeps: Part = "all"
     eval_models = ("stored",)
 
     def __init__(
-        self, largest_margin: NonNegativeFloat = 100.0, server_epochs: NonNegativeInt = 100, **kwargs: Any
+        self,
+        strength: NonNegativeFloat = 1.0,
+        largest_margin: NonNegativeFloat = 100.0,
+        server_epochs: NonNegativeInt = 100,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.strength = strength
         self.largest_margin = largest_margin
         self.server_epochs = server_epochs
 
@@ -70,7 +83,7 @@ class FedTGP(ClassMeans, NearPrototypes):
 
     def server_state(self, tensors: Tree) -> Tree:
         """No prototypes yet, and random embeddings, ``[classes, features]``, and generator (``generator.*``)."""
-        prototypes = super().server_state(tensors)
+        prototypes = no_prototypes(self, tensors)
         width = prototypes[PROTOTYPES].shape[1]
         make_generator = partial(MLP, hidden=(width,))
         generator = start_network(make_generator, (width,), width, self.generator_seed, {}).state_dict()
@@ -84,7 +97,8 @@ class FedTGP(ClassMeans, NearPrototypes):
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train near the prototypes, and compute mean features."""
-        trained, losses = self.train_near_prototypes(cohort, received, key)
+        phase = near_prototypes(self, self.strength, self.phase("all"))
+        trained, losses = self.engine.train(cohort, received, phase, (*key, "all"))
         return self.with_means(cohort, trained), losses
 
     def server_update(self, mean: Tree, batch: Round) -> None:
@@ -108,7 +122,7 @@ class FedTGP(ClassMeans, NearPrototypes):
 
     def eval_network(self, model: str, params: Params) -> Network:
         """The body before the nearest prototype."""
-        return self.nearest_prototype()
+        return nearest_prototype(self)
 
     def contrast(self, features: Tensor, classes: Tensor, prototypes: Tensor, gap: Tensor) -> Tensor:
         """The server's loss on some uploads.

@@ -36,6 +36,7 @@ from pfl_lightning.federation.checkpoints import Content
 from pfl_lightning.federation.checks import (
     Need,
     check_aggregator,
+    check_classes,
     check_networks,
     check_never_training,
     check_participation,
@@ -53,7 +54,18 @@ from pfl_lightning.federation.saved_method import restore_method, save_method
 from pfl_lightning.federation.sparsity import Sparsity
 from pfl_lightning.federation.uploads import round_key, sent_one_by_one, set_attackers, start_sum
 from pfl_lightning.federation.versions import Versions
-from pfl_lightning.models import MLP, Head, InputKind, LoRA, Network, NetworkFactory, Part, Parts, start_networks
+from pfl_lightning.models import (
+    MLP,
+    Architectures,
+    Head,
+    InputKind,
+    LoRA,
+    Network,
+    NetworkFactory,
+    Part,
+    Parts,
+    start_networks,
+)
 from pfl_lightning.objects import constructor_arguments, import_path, to_settings
 from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.server import Aggregator, Message, Weighting, client_weights
@@ -62,8 +74,8 @@ from pfl_lightning.tree import Params, Tree, assign, movable, prefixed, repeated
 from pfl_lightning.uplink import Step, rebase_stale_uploads
 
 HOOKS = (
-    *("extend_network", "initial_state", "server_state", "broadcast", "select_clients", "local_update"),
-    *("sample_losses", "server_update", "count_traffic"),
+    *("extend_network", "complete_networks", "initial_state", "server_state", "broadcast", "select_clients"),
+    *("local_update", "sample_losses", "server_update", "count_traffic"),
     *("advance_clock", "eval_models", "eval_model", "eval_network", "common_body"),
 )
 
@@ -235,6 +247,14 @@ class Method(pl.LightningModule):
             network: The network; see ``Network.extend_head``.
         """
 
+    def complete_networks(self, networks: Architectures, seed: int) -> None:
+        """Replace the clients' networks, in place, by those that they train; by default they stay.
+
+        Args:
+            networks: The networks, with ``extend_network`` and adapters done.
+            seed: Seed of the initial networks.
+        """
+
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """What clients keep before they have taken part; also for clients that are new to a finished run.
 
@@ -355,6 +375,11 @@ class Method(pl.LightningModule):
             model: Its name.
             params: What ``eval_model`` has returned: the tensors of this network, and perhaps others.
         """
+        return self.network
+
+    @property
+    def newcomer_network(self) -> Network:
+        """The network of clients that are new to a finished run; by default that of the others."""
         return self.network
 
     def common_body(self) -> Tree:
@@ -594,8 +619,17 @@ class Method(pl.LightningModule):
         self.task = (self.task if self.has_own_task else task).in_place_of(task)
         self.num_clients = int(num_clients)
         outputs = self.task.output_shape(shape)
-        self._start = partial(start_networks, self.make_network, shape, self.task.outputs, output_shape=outputs)
-        networks = self._start(seed, pretrained, input_kind, self._extend)
+        self._start = partial(
+            start_networks,
+            input_shape=shape,
+            num_classes=self.task.outputs,
+            pretrained=pretrained,
+            input_kind=input_kind,
+            output_shape=outputs,
+        )
+        check_classes(type(self).__name__, self.needs, self.task)
+        networks = self._start(self.make_network, seed=seed, extend=self._extend)
+        self.complete_networks(networks, seed)
         loss = None if type(self).sample_losses is Method.sample_losses else Loss(self.sample_losses)
         self.architectures = build_architectures(self, networks, seed, weights, loss, 4 * prod(outputs))
         name = type(self).__name__
@@ -654,7 +688,7 @@ class Method(pl.LightningModule):
 
     def engine_of(self, model: str, params: Params) -> Engine:
         """What predicts with one of the ``evaluated_models``: the engine with its network; see ``eval_network``."""
-        return self.engine if self.new_head else self.engine.on(self.eval_network(model, params))
+        return self.engine.on(self.newcomer_network if self.new_head else self.eval_network(model, params))
 
     @property
     def evaluated_models(self) -> tuple[str, ...]:
@@ -726,15 +760,17 @@ class Method(pl.LightningModule):
 
     def _new_head(self, seed: int) -> Tree:
         """The head of a new network, ``[...]``."""
-        network = self._start(seed, {}, self.network.takes)[0].to(self.device, self.engine.dtype)
-        return select(network.state_dict(), self.parts["head"])
+        network = self._start(self.make_network, seed=seed)[0].to(self.device, self.engine.dtype)
+        return select(network.state_dict(), network.parts(self.head)["head"])
 
     def _evaluate_new(self, train: Examples, key: Key, head: NewHead) -> Iterator[tuple[str, Params]]:
         """The models of new clients, in the order of ``evaluated_models``."""
         # a rule after each step is about what the run's clients hold, such as masks
         lr = self.head_lr or self.local_sgd.lr
-        phase = replace(self.phase("head", head.epochs), lr=lr, steps=head.steps, after_step=None)
-        yield "finetuned", self.engine.train(train, Params(self._newcomer, {}), phase, key)[0]
+        names = self.newcomer_network.parts(self.head)["head"]
+        phase = replace(self.phase("head", head.epochs), trainable=names, lr=lr, steps=head.steps, after_step=None)
+        engine = self.engine_of("finetuned", Params({}, {}))
+        yield "finetuned", engine.train(train, Params(self._newcomer, {}), phase, key)[0]
         if "global" in self.evaluated_models:
             yield "global", Params({**movable(self.network), **select(self._newcomer, self.kept)}, {})
 

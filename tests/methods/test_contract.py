@@ -139,6 +139,12 @@ METHODS = {
     "FedRoD": partial(methods.FedRoD, personal_epochs=2),
     "GPFL": partial(methods.GPFL, strength=0.1),
     "GPFL over secure sums": partial(over_secure_sums, methods.GPFL),
+    "FML": methods.FML,
+    "FML over secure sums": partial(over_secure_sums, methods.FML),
+    "FML with two networks": partial(with_two_networks, methods.FML),
+    "FedMRL": methods.FedMRL,
+    "FedMRL with a small network": partial(methods.FedMRL, shared_network=partial(MLP, hidden=(3,))),
+    "FedMRL with two networks": partial(with_two_networks, methods.FedMRL),
     "HeurFedAMP": partial(methods.HeurFedAMP, proximity=0.5),
     "HFMAML": partial(methods.HFMAML, difference=1e-2),
     "IFCA": methods.IFCA,
@@ -191,7 +197,7 @@ NEED_A_BODY = (
         "FedTGP",
         "GPFL",
     ),
-    *("KNNPer", "LGFedAvg", "MOON"),
+    *("FML", "FedMRL", "KNNPer", "LGFedAvg", "MOON"),
 )
 WITHOUT_SUMS = (
     "APPLE",
@@ -387,8 +393,9 @@ def test_unequal_clients_give_finite_results_and_a_checkpoint_restores_them_with
     assert type(loaded) is type(method)
     assert distance(method, loaded) == 0
     said, wanted = (to_settings(each)["init_args"] for each in (loaded, method))
-    if "server_optimizer" in said:
-        said["server_optimizer"] = wanted["server_optimizer"]  # the parser's own factory
+    for factory in ("server_optimizer", "shared_network"):
+        if factory in said:
+            said[factory] = wanted[factory]  # the parser's own one
     assert said == wanted
 
 
@@ -597,7 +604,8 @@ def test_new_clients_train_a_new_head_each_on_a_common_body(make, ragged_data, f
         assert named == {"accuracy", *method.evaluated_models}
         assert all(map(math.isfinite, scores.values()))
         assert all(distance(body, seen.found[client]) == 0 for client in range(4))
-        names, models = sorted(method.parts["head"]), [seen.found[client] for client in range(4)]
+        names = sorted(method.newcomer_network.parts(method.head)["head"])
+        models = [seen.found[client] for client in range(4)]
         found[backend] = torch.stack([torch.cat([model[name].flatten() for name in names]) for model in models])
     heads = found["sequential"]
     assert torch.pdist(heads).min() > 1e-6

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pfl_lightning.bounds import NonNegativeFloat, PositiveFloat, PositiveInt
-from pfl_lightning.client import Examples
+from pfl_lightning.client import Examples, Phase
 from pfl_lightning.client.layers import part
 from pfl_lightning.client.predictions import Predictions
 from pfl_lightning.data import Round
@@ -18,7 +18,7 @@ from pfl_lightning.methods.families.averaging import Weighted
 from pfl_lightning.methods.method import Method
 from pfl_lightning.models import Network
 from pfl_lightning.models.network import num_outputs
-from pfl_lightning.seeding import Key, seed_of
+from pfl_lightning.seeding import seed_of
 from pfl_lightning.tasks.classification import as_outputs
 from pfl_lightning.tree import Params, Tree, repeated
 
@@ -53,18 +53,22 @@ class ClassSums(NamedTuple):
         return (self.counts > 0).to(self.features)
 
 
-class NearPrototypes(Method):
-    """Pulls the features of clients' samples to a global prototype of each class.
+class Prototypes(Weighted):
+    """Pulls the features of clients' samples to global prototypes: the mean features of each class.
 
-    z are the features of a sample of class y, and p_y is the prototype of the class:
+    z are the features of a sample of class y, and p_y is the global prototype of the class:
 
         loss = cross-entropy + strength * mean((z - p_y)^2)    # the term once p_y is known
+        p_y  = mean of the clients' features of class y, over all samples of the participants
+
+    (with ``weighting: uniform`` each client's samples count 1 / n_i).
 
     Args:
         strength: Weight of the term, the papers' lambda.
         kwargs: Options of the bases.
     """
 
+    uploads = (PROTOTYPES, SHARES)
     needs = ("classes", "features")
 
     def __init__(self, strength: NonNegativeFloat = 1.0, **kwargs: Any) -> None:
@@ -72,41 +76,8 @@ class NearPrototypes(Method):
         self.strength = strength
 
     def server_state(self, tensors: Tree) -> Tree:
-        """No prototypes yet: zeros, ``[classes, features]``, and which are known, ``[classes]``."""
-        weight = tensors[f"{self.network.linear_head(self.parts['head'])}.weight"]
-        prototypes = weight.new_zeros(self.task.classes, weight.shape[1])
-        return {PROTOTYPES: prototypes, SHARES: prototypes[:, 0]}
-
-    def losses_near_prototypes(self, outputs: Tensor, features: Tensor, targets: Tensor, extras: Tree) -> Tensor:
-        """The loss of each sample of a client, ``[batch]``; see ``Phase.feature_loss``."""
-        has_prototype = extras[f"server.{SHARES}"][targets] > 0
-        distances = (features.flatten(1) - extras[f"server.{PROTOTYPES}"][targets]).square().mean(1)
-        losses: Tensor = self.sample_losses(outputs, targets) + self.strength * distances * has_prototype
-        return losses
-
-    def train_near_prototypes(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
-        """Train whole models with this loss; arguments and result as for ``local_update``."""
-        phase = self.phase("all")
-        if self.strength:
-            phase = replace(phase, feature_loss=self.losses_near_prototypes)
-        return self.engine.train(cohort, received, phase, (*key, "all"))
-
-    def nearest_prototype(self) -> Network:
-        """The body before a head that decides for the nearest prototype; the whole network until there is one."""
-        prototypes, shares = (self.server.tree[name] for name in (PROTOTYPES, SHARES))
-        if not (shares > 0).any():
-            return self.network
-        body = dict(part(self.network, 0, self.engine.body_layers()).named_children())
-        return Network({**body, "nearest": Nearest(prototypes, shares > 0)})
-
-
-class Prototypes(NearPrototypes, Weighted):
-    """Prototypes are the mean features of each class, over all samples of the participants.
-
-    (With ``weighting: uniform`` each client's samples count 1 / n_i.)
-    """
-
-    uploads = (PROTOTYPES, SHARES)
+        """No prototypes yet."""
+        return no_prototypes(self, tensors)
 
     def with_prototypes(self, cohort: Examples, trained: Params) -> Params:
         """The tensors after training, with each client's share of the prototypes beside them, to be uploaded."""
@@ -177,6 +148,40 @@ class ClassMeans(Method):
         super().count_traffic(batch, up, down)
         uploads = int((batch.examples.class_counts(self.task.classes) > 0).sum())
         up.add({MEANS: self.clients.first([MEANS])[MEANS][0]}, uploads)
+
+
+def no_prototypes(method: Method, tensors: Tree) -> Tree:
+    """What a server begins with: zeros, ``[classes, features]``, and which of them are known, ``[classes]``."""
+    weight = tensors[f"{method.network.linear_head(method.parts['head'])}.weight"]
+    prototypes = weight.new_zeros(method.task.classes, weight.shape[1])
+    return {PROTOTYPES: prototypes, SHARES: prototypes[:, 0]}
+
+
+def near_prototypes(method: Method, strength: float, phase: Phase) -> Phase:
+    """A phase whose loss also pulls features to the prototypes that clients have received; see ``Prototypes``.
+
+    Args:
+        method: The method.
+        strength: Weight of the term; 0 leaves the phase as it is.
+        phase: The phase.
+    """
+
+    def losses(outputs: Tensor, features: Tensor, targets: Tensor, extras: Tree) -> Tensor:
+        has_prototype = extras[f"server.{SHARES}"][targets] > 0
+        distances = (features.flatten(1) - extras[f"server.{PROTOTYPES}"][targets]).square().mean(1)
+        near: Tensor = method.sample_losses(outputs, targets) + strength * distances * has_prototype
+        return near
+
+    return replace(phase, feature_loss=losses) if strength else phase
+
+
+def nearest_prototype(method: Method) -> Network:
+    """The body before a head that decides for the nearest prototype; the whole network until there is one."""
+    prototypes, shares = (method.server.tree[name] for name in (PROTOTYPES, SHARES))
+    if not (shares > 0).any():
+        return method.network
+    body = dict(part(method.network, 0, method.engine.body_layers()).named_children())
+    return Network({**body, "nearest": Nearest(prototypes, shares > 0)})
 
 
 class Nearest(nn.Module):
