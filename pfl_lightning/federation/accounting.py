@@ -3,7 +3,10 @@
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict
 from math import nan
+from types import MappingProxyType
 from typing import Any, NamedTuple
+
+from torch import Tensor
 
 from pfl_lightning import processes
 from pfl_lightning.data import Arrivals, FederatedDataModule, Round
@@ -64,12 +67,19 @@ class Traffic:
         """
         self.volume = self.volume.plus(self.measured({name: tensor[None] for name, tensor in model.items()}), links)
 
-    def measured(self, models: Tree) -> Volume:
-        """Size of some models, ``[models, ...]`` each, under names as for ``add``."""
+    def measured(self, models: Tree, bits: Mapping[str, Tensor] = MappingProxyType({})) -> Volume:
+        """Size of some models.
+
+        Args:
+            models: ``[models, ...]`` each, under names as for ``add``.
+            bits: Bits of those of which they are known, ``[models]`` each.
+        """
         parameters = parameters_of(models, self.parameters).values()
         entries = sum(stack.numel() for stack in parameters)
         values = sum(int(stack.count_nonzero()) for stack in parameters) if self.message.packed else entries
-        return Volume(self.message.bytes(models, self.parameters), entries, values)
+        others = {name: stack for name, stack in models.items() if name not in bits}
+        known = sum(int(each.sum()) for each in bits.values()) // 8
+        return Volume(self.message.bytes(others, self.parameters) + known, entries, values)
 
 
 COUNTS = ("calls", "bytes", "dropped", "weight_of_attackers")  # of an aggregator

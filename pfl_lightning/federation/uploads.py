@@ -11,7 +11,7 @@ from pfl_lightning.seeding import Key
 from pfl_lightning.server import Aggregator, WeightedSum
 from pfl_lightning.system import Attackers
 from pfl_lightning.tree import Params, Tree, repeated, select, zeros_like
-from pfl_lightning.uplink import MEMORY, Senders, one_by_one, pass_on
+from pfl_lightning.uplink import MEMORY, Senders, Sent, one_by_one, pass_on
 
 
 def round_key(batch: Round) -> Key:
@@ -38,7 +38,7 @@ def start_sum(method: Any, aggregator: Aggregator, batch: Round) -> WeightedSum:
 def _together(method: Any, steps: list[Any], batch: Round, received: Params, ids: Tensor, rows: Tree) -> Tree:
     """The models of all clients of a round, ``[clients, ...]`` each, after the steps that see them together."""
     device = next(iter(rows.values())).device
-    return pass_on(steps, rows, senders_of(method, batch, ids.to(device), received))[0]
+    return pass_on(steps, rows, senders_of(method, batch, ids.to(device), received)).rows
 
 
 def senders_of(method: Any, batch: Round, ids: Tensor, received: Params) -> Senders:
@@ -47,11 +47,8 @@ def senders_of(method: Any, batch: Round, ids: Tensor, received: Params) -> Send
     return Senders(ids, received, parameters, batch.training_clients, round_key(batch), batch.round_index)
 
 
-def sent_one_by_one(method: Any, batch: Round, ids: Tensor, received: Params, trained: Tree) -> tuple[Tree, Tree]:
-    """The models of some clients after the steps that see them one by one, and what the clients keep of the rest.
-
-    Arguments are as for ``Senders``.
-    """
+def sent_one_by_one(method: Any, batch: Round, ids: Tensor, received: Params, trained: Tree) -> Sent:
+    """What some clients send after the steps that see them one by one; arguments as for ``Senders``."""
     return pass_on(one_by_one(method.steps), trained, senders_of(method, batch, ids, received))
 
 

@@ -27,6 +27,7 @@ from pfl_lightning.methods.feddyn import FedDyn
 from pfl_lightning.methods.fedem import FedEM
 from pfl_lightning.methods.fedfomo import FedFomo
 from pfl_lightning.methods.fedgh import FedGH
+from pfl_lightning.methods.fedkd import FedKD
 from pfl_lightning.methods.fedlc import FedLC
 from pfl_lightning.methods.fedmac import FedMac
 from pfl_lightning.methods.fedmrl import FedMRL
@@ -88,6 +89,7 @@ __all__ = [
     "FedEM",
     "FedFomo",
     "FedGH",
+    "FedKD",
     "FedLC",
     "FedMRL",
     "FedMac",

@@ -442,9 +442,9 @@ class Method(pl.LightningModule):
             received = self.versions.received(stale.began, batch.round_index, received)
         trained, losses = own_update(self, cohort, received, key)
         changed = {name: rows for name, rows in trained.own.items() if rows is not received.own.get(name)}
-        model, memory = sent_one_by_one(self, batch, cohort.ids, received, select(changed, self.shared))
+        model, memory, bits = sent_one_by_one(self, batch, cohort.ids, received, select(changed, self.shared))
         others = {name: rows for name, rows in trained.own.items() if name.split(".")[0] in self.uploads}
-        volume = Traffic(self.message, self.engine.trainable).measured({**model, **others, LOSS: losses})
+        volume = Traffic(self.message, self.engine.trainable).measured({**model, **others, LOSS: losses}, bits)
         if stale:
             shares = stale.shares.to(losses.device, sum_type(self.engine.dtype))
             changes = self.engine.trainable if stale.changes else frozenset[str]()

@@ -43,7 +43,7 @@ from pfl_lightning.server import (
 )
 from pfl_lightning.system import Participation
 from pfl_lightning.tree import Params, wide
-from pfl_lightning.uplink import Clip, ErrorFeedback, MinMax, Momentum, Quantize, SignFlip, TopK
+from pfl_lightning.uplink import Clip, ErrorFeedback, LowRank, MinMax, Momentum, Quantize, SignFlip, TopK
 
 
 def with_two_networks(kind, network=MLP, **options):
@@ -108,6 +108,9 @@ METHODS = {
     "FedGH with two networks": partial(with_two_networks, methods.FedGH),
     "FedTGP": partial(methods.FedTGP, server_lr=0.1, server_epochs=5, server_batch=3),
     "FedTGP with two networks": partial(with_two_networks, methods.FedTGP),
+    "FedKD": methods.FedKD,
+    "FedKD in low rank": lambda **kwargs: make_method(methods.FedKD, uplink=[LowRank(0.7, 0.9)], **kwargs),
+    "FedKD with two networks": partial(with_two_networks, methods.FedKD),
     "FedLC": methods.FedLC,
     "FedFomo": methods.FedFomo,
     "FedNTD": partial(methods.FedNTD, temperature=2.0),
@@ -197,7 +200,7 @@ NEED_A_BODY = (
         "FedTGP",
         "GPFL",
     ),
-    *("FML", "FedMRL", "KNNPer", "LGFedAvg", "MOON"),
+    *("FML", "FedKD", "FedMRL", "KNNPer", "LGFedAvg", "MOON"),
 )
 WITHOUT_SUMS = (
     "APPLE",

@@ -26,6 +26,7 @@ from pfl_lightning.uplink import (
     ALIE,
     Clip,
     ErrorFeedback,
+    LowRank,
     Momentum,
     Quantize,
     Senders,
@@ -191,6 +192,56 @@ def test_what_clients_remember_is_of_one_step_before_what_sees_all_models(steps,
         built(FedAvg, ragged_data(), uplink=steps, aggregator=Mean())
 
 
+@pytest.mark.parametrize(("energy", "rank"), [(0.8, 1), (0.9, 2), (0.95, 3)])
+def test_a_change_keeps_as_many_singular_values_as_its_energy_takes(energy, rank):
+    """Shares of the squares of 3, 1, 1 are .8182, .9091 and 1."""
+    source = torch.Generator().manual_seed(0)
+    left, right = (torch.linalg.qr(torch.randn(size, 3, generator=source))[0] for size in (20, 30))
+    values = torch.tensor([3.0, 1.0, 1.0])
+    received = torch.randn(20, 30, generator=source)
+    changes = left * values @ right.T
+    rows = {"w": torch.stack([received + changes, received, received + torch.nan])}
+    step = LowRank(first_energy=energy, last_energy=energy)
+    sent = step(rows, senders(received={"w": received}))
+    aim = left * values.where(torch.arange(3) < rank, 0) @ right.T
+    if rank != 2:  # of the two values of 1 either is the second
+        torch.testing.assert_close(sent["w"][0] - received, aim, rtol=0, atol=1e-5)
+    assert torch.linalg.matrix_rank(sent["w"][0] - received, atol=1e-3) == rank
+    assert sent["w"][1].equal(received)
+    assert sent["w"][2].isnan().all()
+    assert sent["bits.w"].tolist() == [32 * rank * (20 + 30 + 1), 0, 32 * 20 * 30]
+
+
+def test_a_matrix_that_takes_no_fewer_numbers_in_two_is_sent_as_it_is():
+    rows = {"w": torch.randn(2, 4, 5), "b": torch.randn(2, 9), "k": torch.randn(2, 6, 2, 3, 3)}
+    received = {name: torch.zeros_like(stack[0]) for name, stack in rows.items()}
+    sent = LowRank(0.999999, 0.999999)(rows, senders((0, 1), received=received))
+    assert all(sent[name].equal(stack) for name, stack in rows.items())
+    assert {name: bits.tolist() for name, bits in sent.items() if name.startswith("bits.")} == {
+        "bits.w": [32 * 20] * 2,
+        "bits.k": [32 * 6 * 18] * 2,
+    }
+
+
+def test_the_energy_grows_until_a_round():
+    change = torch.linalg.qr(torch.randn(40, 40, generator=torch.Generator().manual_seed(0)))[0]  # all values are 1
+    kept = []
+    for round_index in (0, 4, 9, 30):
+        who = senders((0,), received={"w": torch.zeros(40, 40)})._replace(round_index=round_index)
+        kept.append(LowRank(0.11, 0.31, 10)({"w": change[None]}, who)["bits.w"].item() // (32 * 81))
+    assert kept == [6, 9, 13, 13], "more than 13, 21 and 31 % of 40"
+
+
+def test_uploads_of_low_rank_are_counted_by_their_ranks_and_a_step_that_writes_all_alike_by_that(train):
+    dense, low, quantized, fed_back = (
+        train(FedAvg, 1, uplink=steps).accounting.ledger.up
+        for steps in ([], [LowRank(0.5, 0.5)], [LowRank(0.5, 0.5), Quantize(8)], [ErrorFeedback(LowRank(0.5, 0.5))])
+    )
+    assert low < 0.6 * dense
+    assert fed_back == low
+    assert quantized == train(FedAvg, 1, uplink=[Quantize(8)]).accounting.ledger.up
+
+
 def test_signs_have_the_mean_size_of_the_changes():
     sent = Sign()(ROWS, senders())
     assert sent["w"].tolist() == [[2.5, 0.5], [2.5, 0.5], [1.25, -0.75]]  # 1.5, 1.5 and 0.25 from [1, -1]
@@ -290,6 +341,7 @@ PARTS = {
     "pruned": {"sparsity": Sparsity(prune=True, threshold=0.02)},
     "clipped": {"uplink": [Clip(0.5)]},
     "quantized": {"uplink": [Quantize(4)]},
+    "of low rank": {"uplink": [LowRank()]},
     "attacked": {"uplink": [SignFlip(0.4)]},
     "remembered": {"uplink": [ErrorFeedback(TopK(0.5))]},
     "colluding": {"uplink": [ALIE(0.4, z=1.0)], "aggregator": Mean},

@@ -25,6 +25,7 @@ class Paired(Averaging):
     """
 
     keeps = "*.private.*"
+    private_head = "heads.private"  # prefix of the client's own head
     eval_models = ("stored",)
     needs = ("classes", "features")
 
@@ -59,7 +60,7 @@ class Paired(Averaging):
 
     def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
         """The tensors of the client's own model, under their names in its network."""
-        body, head = (received.under(f"{layer}.private") for layer in ("bodies", "heads"))
+        body, head = (received.under(prefix) for prefix in ("bodies.private", self.private_head))
         return Params({}, {**body.own, **head.own})
 
     def eval_network(self, model: str, params: Params) -> Network:
