@@ -330,7 +330,7 @@ class LowRank(Step):
 
         w_i - x   = sum_j s_j u_j v_j',  s_1 >= s_2 >= ...
         energy    = first_energy + (last_energy - first_energy) * min(1, t / rounds)
-        k         = smallest number with s_1^2 + ... + s_k^2 > energy * (s_1^2 + s_2^2 + ...), or all
+        k         = smallest with s_1^2 + ... + s_k^2 > energy * sum_j s_j^2, or all
         w_i       = x + s_1 u_1 v_1' + ... + s_k u_k v_k'
 
     These are k (m + n + 1) numbers. Where the matrix has no more than that, it is sent as it is.
