@@ -75,7 +75,7 @@ def _drawn(key: Key, clients: int, tensor: Tensor, density: float) -> Tensor:
     for client in torch.arange(clients, device=tensor.device).split(
         1
     ):  # one by one: draws take far more room than masks
-        masks[client] = _largest(random_bits(key, client, entries), ones)
+        masks[client] = largest(random_bits(key, client, entries), ones)
     return masks.view(clients, *tensor.shape)
 
 
@@ -134,12 +134,21 @@ def _moved(weights: Tensor, masks: Tensor, scores: Tensor, ratio: float) -> Tens
     sizes, scores, held = (rows.reshape(len(rows), -1) for rows in (weights.abs(), scores.abs(), masks))
     ones = int(held[0].sum())
     count = ceil(ratio * ones - ROUNDING)
-    survivors = _largest(sizes.where(held, -1), ones - count)
-    return (survivors | _largest(scores.where(~survivors, -1), count)).view_as(masks)
+    survivors = largest(sizes.where(held, -1), ones - count)
+    return (survivors | largest(scores.where(~survivors, -1), count)).view_as(masks)
 
 
-def _largest(values: Tensor, count: int) -> Tensor:
-    """Mask of the ``count`` largest values of each row, ties to the first. Selecting is far faster than sorting."""
+def largest(values: Tensor, count: int) -> Tensor:
+    """Where the largest values of each row are, ties to the first. Selecting is far faster than sorting.
+
+    Args:
+        values: Scores, ``[rows, entries]``.
+        count: How many, in each row.
+
+    Examples:
+        >>> largest(torch.tensor([[0.1, 0.3, 0.2, 0.2]]), 2)
+        tensor([[False,  True,  True, False]])
+    """
     if not count:
         return torch.zeros_like(values, dtype=torch.bool)
     least = values.topk(count, dim=1, sorted=False).values.amin(1, keepdim=True)

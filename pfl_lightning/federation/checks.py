@@ -24,8 +24,8 @@ WHOLE_ROUNDS = ("select_clients", "count_traffic", "advance_clock")  # hooks of 
 STEP = "server_update"
 # methods put these in front of the names of tensors that they keep beside those of the network
 PREFIXES = {
-    *("anchor", "change", "cloud", "copy", "correction", "global", "mask", "memory", "personal", "previous"),
-    *("received", "start", "update"),
+    *("anchor", "change", "cloud", "copy", "correction", "global", "mask", "memory", "mix", "personal"),
+    *("previous", "received", "start", "update"),
 }
 ServerOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 

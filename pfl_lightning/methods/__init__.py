@@ -19,6 +19,7 @@ from pfl_lightning.methods.fedas import FedAS
 from pfl_lightning.methods.fedavg import FedAvg
 from pfl_lightning.methods.fedbabu import FedBABU
 from pfl_lightning.methods.fedbn import FedBN
+from pfl_lightning.methods.fedcac import FedCAC
 from pfl_lightning.methods.fedcp import FedCP
 from pfl_lightning.methods.feddbe import FedDBE
 from pfl_lightning.methods.feddistill import FedDistill
@@ -81,6 +82,7 @@ __all__ = [
     "FedAvg",
     "FedBABU",
     "FedBN",
+    "FedCAC",
     "FedCP",
     "FedDBE",
     "FedDPA",

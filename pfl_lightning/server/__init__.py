@@ -22,6 +22,7 @@ from pfl_lightning.server.weights import (
     cosines,
     distance_attention,
     least_on_simplex,
+    overlap_attention,
 )
 from pfl_lightning.server.yogi import Yogi
 
@@ -63,6 +64,7 @@ __all__ = [
     "distance_attention",
     "least_on_simplex",
     "nbytes",
+    "overlap_attention",
     "pack_tensors",
     "packed_bits",
     "quantile_from_sums",

@@ -87,6 +87,34 @@ def distance_attention(products: Tensor, sigma: float, lr: float) -> Tensor:
     return weights + torch.diag(1 - weights.sum(dim=1))
 
 
+def overlap_attention(common: Tensor, progress: float) -> Tensor:
+    """FedCAC's weights: equal ones for a client's own model and those of clients with much the same critical entries.
+
+    Others count from ``(1 - progress) * mean + progress * max`` of the entries that two clients have in common.
+
+    Args:
+        common: Number of critical entries that two clients have in common, ``[clients, clients]``.
+        progress: Share of the rounds until no mean counts any more, in [0, 1].
+
+    Returns:
+        Float64 weights with rows that sum to 1, ``[receivers, senders]``.
+
+    Examples:
+        >>> critical = torch.tensor([[1.0, 1.0, 0.0, 0.0], [1.0, 0.0, 1.0, 0.0], [1.0, 1.0, 0.0, 0.0]])
+        >>> overlap_attention(critical @ critical.T, progress=1.0)
+        tensor([[0.5000, 0.0000, 0.5000],
+                [0.0000, 1.0000, 0.0000],
+                [0.5000, 0.0000, 0.5000]], dtype=torch.float64)
+    """
+    itself = torch.eye(len(common), dtype=torch.bool)
+    if len(common) == 1:
+        return itself.double()
+    others = common.double()[~itself]
+    limit = others.mean().lerp(others.max(), progress)  # exactly the largest one at the end
+    joined = ((common >= limit) | itself).double()
+    return joined / joined.sum(dim=1, keepdim=True)
+
+
 def cosines(products: Tensor) -> Tensor:
     """Cosines between models; 0 if one of the two is all zeros.
 
