@@ -3,7 +3,7 @@ from pfl_lightning.client.examples import Examples, Samples, largest_first
 from pfl_lightning.client.local_training import LocalTraining
 from pfl_lightning.client.losses import Loss, UsualLoss
 from pfl_lightning.client.optimizers import squared_norms
-from pfl_lightning.client.penalties import Correlation, Penalty, Proximity, Ridge, SmoothL1, total
+from pfl_lightning.client.penalties import Correlation, Cosine, Penalty, Proximity, Ridge, SmoothL1, total
 from pfl_lightning.client.phase import FeatureLoss, Follow, Gradient, LocalOptimizer, Masked, Phase
 from pfl_lightning.client.predictions import ClientPredictions, join_outputs
 from pfl_lightning.client.schedule import LRSchedule, Schedule
@@ -12,6 +12,7 @@ __all__ = [
     "BackendName",
     "ClientPredictions",
     "Correlation",
+    "Cosine",
     "Engine",
     "Examples",
     "FeatureLoss",

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pfl_lightning.client.phase import Rule
 from pfl_lightning.errors import PflError
-from pfl_lightning.tree import Tree
+from pfl_lightning.tree import Tree, wide
 
 
 class Slope(NamedTuple):
@@ -96,6 +96,37 @@ class Correlation(Penalty):
 
 
 @dataclass(frozen=True)
+class Cosine(Penalty):
+    """Term ``-strength * cos(w, anchor)`` of all parameters in a row, which turns them towards an anchor.
+
+    The term of pFedGraph (Ye et al., Personalized Federated Learning with Inferred Collaboration Graphs, ICML 2023).
+    Zeros have no direction: where all parameters or all of the anchor are 0, the cosine is 0, and so is its gradient.
+
+    Attributes:
+        strength: Weight of the term.
+        anchor: Prefix of the anchor's tensors.
+    """
+
+    strength: float
+    anchor: str = "anchor"
+
+    def slopes(self, tensors: Tree, extras: Tree) -> dict[str, Slope]:
+        """``strength * (cos * w / |w|^2 - anchor / (|w| |anchor|))``."""
+        anchors = anchors_of(tensors, extras, self.anchor)
+        anchors = {name: anchor.expand_as(tensors[name]) for name, anchor in anchors.items()}
+        squares = _inner_products(tensors, tensors)
+        scale = (squares * _inner_products(anchors, anchors)).sqrt()
+        scale = scale.where(scale > 0, torch.inf)
+        cosine = _inner_products(tensors, anchors) / scale
+        of_parameter = self.strength * cosine / squares.where(squares > 0, 1)
+        slopes = {}
+        for name, tensor in tensors.items():
+            slope = wide(of_parameter, tensor) * tensor - wide(self.strength / scale, tensor) * anchors[name]
+            slopes[name] = Slope(terms=((1.0, slope),))
+        return slopes
+
+
+@dataclass(frozen=True)
 class SmoothL1(Penalty):
     """Smoothed L1 term ``strength * sum smoothing * log cosh(w / smoothing)``, which favours small parameters.
 
@@ -166,6 +197,12 @@ def slopes_of(rule: Rule | None, tensors: Tree, extras: Tree) -> Mapping[str, Sl
     if isinstance(rule, Penalty):
         return rule.slopes(tensors, extras)
     return {name: Slope(terms=((1.0, grad),)) for name, grad in rule(tensors, extras).items()}
+
+
+def _inner_products(one: Tree, other: Tree) -> Tensor:
+    """The inner product of each client's tensors in a row, ``[clients]``."""
+    parts = [(tensor * other[name]).reshape(len(tensor), -1).sum(1) for name, tensor in one.items()]
+    return torch.stack(parts).sum(0)
 
 
 def anchors_of(tensors: Tree, extras: Tree, prefix: str) -> Tree:

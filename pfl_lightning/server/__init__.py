@@ -22,6 +22,7 @@ from pfl_lightning.server.weights import (
     cosines,
     distance_attention,
     least_on_simplex,
+    nearest_on_simplex,
     overlap_attention,
 )
 from pfl_lightning.server.yogi import Yogi
@@ -64,6 +65,7 @@ __all__ = [
     "distance_attention",
     "least_on_simplex",
     "nbytes",
+    "nearest_on_simplex",
     "overlap_attention",
     "pack_tensors",
     "packed_bits",

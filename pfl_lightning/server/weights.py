@@ -94,7 +94,7 @@ def overlap_attention(common: Tensor, progress: float) -> Tensor:
 
     Args:
         common: Number of critical entries that two clients have in common, ``[clients, clients]``.
-        progress: Share of the rounds until no mean counts any more, in [0, 1].
+        progress: (t + 1) / mix_rounds in round t, in [0, 1].
 
     Returns:
         Float64 weights with rows that sum to 1, ``[receivers, senders]``.
@@ -175,3 +175,26 @@ def least_on_simplex(matrix: Tensor) -> Tensor:
     roots = values.clamp(min=RIDGE).sqrt()
     weights, _ = nnls((roots * vectors).T.numpy(), (vectors.sum(0) / roots).numpy())
     return torch.from_numpy(weights / weights.sum())
+
+
+def nearest_on_simplex(points: Tensor) -> Tensor:
+    """The weights nearest to each point, none below 0 and with sum 1.
+
+    They are the coordinates of the point less one number for all, and 0 where that is negative.
+
+    Args:
+        points: ``[points, entries]``.
+
+    Returns:
+        The weights, ``[points, entries]``.
+
+    Examples:
+        >>> nearest_on_simplex(torch.tensor([[0.9, 0.5, -0.4], [5.0, 2.0, 2.0]]))
+        tensor([[0.7000, 0.3000, 0.0000],
+                [1.0000, 0.0000, 0.0000]])
+    """
+    points = points - points.amax(dim=1, keepdim=True)  # so that 1 counts beside large coordinates
+    largest = points.sort(dim=1, descending=True).values
+    numbers = (largest.cumsum(1) - 1) / torch.arange(1, points.shape[1] + 1)  # if so many weights are above 0
+    positive = (largest > numbers).sum(dim=1, keepdim=True)
+    return (points - numbers.gather(1, positive - 1)).clamp(min=0)

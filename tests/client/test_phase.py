@@ -14,7 +14,7 @@ from torch import nn
 from torch.func import functional_call, grad
 from torch.nn import functional as F
 
-from pfl_lightning.client import Correlation, Engine, Masked, Phase, Proximity, Ridge, SmoothL1
+from pfl_lightning.client import Correlation, Cosine, Engine, Masked, Phase, Proximity, Ridge, SmoothL1
 from pfl_lightning.client.optimizers import Moving
 from pfl_lightning.client.penalties import Total
 from pfl_lightning.errors import PflError
@@ -36,6 +36,11 @@ def along(moving, tensors):
     return -0.02 * sum((w * tensors[f"anchor.{name}"]).sum() for name, w in moving.items())
 
 
+def turned(moving, tensors):
+    anchors = torch.cat([tensors[f"anchor.{name}"].flatten() for name in moving])
+    return -0.4 * F.cosine_similarity(torch.cat([w.flatten() for w in moving.values()]), anchors, dim=0)
+
+
 def small(moving, tensors):
     return 0.03 * sum(0.1 * torch.log(torch.cosh(w / 0.1)).sum() for w in moving.values())
 
@@ -53,6 +58,7 @@ PENALTIES = (Proximity(0.3, "anchor"), Correlation(0.02, "anchor"), SmoothL1(0.0
 RULES = {
     "proximity": ({"penalty": PENALTIES[0]}, near),
     "correlation": ({"penalty": PENALTIES[1]}, along),
+    "cosine": ({"penalty": Cosine(0.4, "anchor")}, turned),
     "smooth l1": ({"penalty": PENALTIES[2]}, small),
     "ridge": ({"penalty": Ridge(0.3, LAST_BIAS)}, last_bias),
     "all three": ({"penalty": Total(PENALTIES)}, everything),
@@ -68,6 +74,13 @@ RULES = {
     "two steps an epoch": ({"epochs": 2, "steps": 2, "penalty": PENALTIES[0]}, near),
     "a step in all": ({"epochs": 1, "steps": 1}, None),
 }
+
+
+def test_zeros_have_no_direction():
+    rows = torch.tensor([[0.0, 0.0], [3.0, 4.0], [3.0, 4.0]])
+    anchors = torch.tensor([[1.0, 2.0], [0.0, 0.0], [4.0, -3.0]])
+    found = Cosine(0.5)({"w": rows}, {"anchor.w": anchors})["w"]
+    torch.testing.assert_close(found, torch.tensor([[0.0, 0.0], [0.0, 0.0], [-0.08, 0.06]]))
 
 
 RICH = ("AdamW", "all three with momentum", "clipping with a penalty", "two steps an epoch")

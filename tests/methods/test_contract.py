@@ -163,6 +163,7 @@ METHODS = {
     "SCAFFOLD over secure sums": partial(over_secure_sums, methods.SCAFFOLD),
     "MOON": methods.MOON,
     "PFedMe": partial(methods.PFedMe, inner_steps=3),
+    "PFedGraph": partial(methods.PFedGraph, strength=0.5),
     "PFedHN": partial(methods.PFedHN, width=7, layers=2),
     "PerFedAvg": methods.PerFedAvg,
     "FedDPA": partial(methods.FedDPA, adapter=LoRA(2, targets=["fc1", "features.0"])),
@@ -217,6 +218,7 @@ WITHOUT_SUMS = (
     "FedTGP",
     "HeurFedAMP",
     "Local",
+    "PFedGraph",
     "PFedHN",
 )
 WITHOUT_A_VOTE = (
