@@ -36,6 +36,7 @@ from pfl_lightning.methods.fednova import FedNova
 from pfl_lightning.methods.fedntd import FedNTD
 from pfl_lightning.methods.fedpac import FedPAC
 from pfl_lightning.methods.fedper import FedPer
+from pfl_lightning.methods.fedphp import FedPHP
 from pfl_lightning.methods.fedproto import FedProto
 from pfl_lightning.methods.fedprox import FedProx
 from pfl_lightning.methods.fedrep import FedRep
@@ -99,6 +100,7 @@ __all__ = [
     "FedNTD",
     "FedNova",
     "FedPAC",
+    "FedPHP",
     "FedPer",
     "FedProto",
     "FedProx",
