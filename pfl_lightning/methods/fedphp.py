@@ -86,10 +86,10 @@ class FedPHP(Averaging):
     def inheriting_losses(self, outputs: Tensor, features: Tensor, targets: Tensor, extras: Tree) -> Tensor:
         """The loss of each sample of a client, ``[batch]``; see ``Phase.feature_loss``."""
         apart = self.divergences if self.transfer == "kd" else feature_distance
-        amounts = extras["amounts"]
         strength = self.strength * (extras[PARTICIPATIONS] > 0)
-        losses: Tensor = (1 - strength) * self.sample_losses(outputs, targets)
-        return losses + amounts * strength * apart(outputs, features, extras)
+        term = extras["amounts"] * strength * apart(outputs, features, extras)
+        losses: Tensor = (1 - strength) * self.sample_losses(outputs, targets) + term
+        return losses
 
     def divergences(self, outputs: Tensor, features: Tensor, extras: Tree) -> Tensor:
         """The cross-entropy of each sample with the prediction of the client's mean, ``[batch]``."""
