@@ -22,6 +22,7 @@ MODEL, LOSS, PROTOTYPES = BODY + HEAD, 1, 3 * 5 + 3
         (methods.FedPAC, 1, MODEL + LOSS + PROTOTYPES + 3 * 5 + 1, MODEL + PROTOTYPES),
         (methods.FedProto, 1, PROTOTYPES + LOSS, PROTOTYPES),
         (partial(methods.IFCA, groups=3), 1, 3 * MODEL + LOSS + 3, 3 * MODEL + 3),
+        (methods.PFedFDA, 1, BODY + LOSS + PROTOTYPES + 5 * 5, BODY + PROTOTYPES + 5 * 5),
         (methods.PFedHN, 1, MODEL + LOSS, MODEL),
         (methods.SCAFFOLD, 1, 2 * MODEL + LOSS, 2 * MODEL),
     ],
