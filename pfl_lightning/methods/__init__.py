@@ -54,6 +54,7 @@ from pfl_lightning.methods.local import Local
 from pfl_lightning.methods.method import Method, method_of
 from pfl_lightning.methods.moon import MOON
 from pfl_lightning.methods.per_fedavg import PerFedAvg
+from pfl_lightning.methods.pfedfda import PFedFDA
 from pfl_lightning.methods.pfedgraph import PFedGraph
 from pfl_lightning.methods.pfedhn import PFedHN
 from pfl_lightning.methods.pfedme import PFedMe
@@ -114,6 +115,7 @@ __all__ = [
     "Local",
     "Method",
     "NeedsSamplesError",
+    "PFedFDA",
     "PFedGraph",
     "PFedHN",
     "PFedMe",

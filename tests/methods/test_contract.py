@@ -167,6 +167,8 @@ METHODS = {
     "MOON": methods.MOON,
     "PFedMe": partial(methods.PFedMe, inner_steps=3),
     "PFedGraph": partial(methods.PFedGraph, strength=0.5),
+    "PFedFDA": methods.PFedFDA,
+    "PFedFDA over secure sums": partial(over_secure_sums, methods.PFedFDA),
     "PFedHN": partial(methods.PFedHN, width=7, layers=2),
     "PerFedAvg": methods.PerFedAvg,
     "FedDPA": partial(methods.FedDPA, adapter=LoRA(2, targets=["fc1", "features.0"])),
@@ -206,7 +208,7 @@ NEED_A_BODY = (
         "FedTGP",
         "GPFL",
     ),
-    *("FML", "FedKD", "FedMRL", "KNNPer", "LGFedAvg", "MOON"),
+    *("FML", "FedKD", "FedMRL", "KNNPer", "LGFedAvg", "MOON", "PFedFDA"),
 )
 WITHOUT_SUMS = (
     "APPLE",
