@@ -36,8 +36,9 @@ def reproduce(
     """Run the experiments of a table or figure and check the paper's claims; the exit code is 1 if one fails.
 
     Args:
-        paper: The paper: srpfl, delta_fl, fedmac or deprl; or the library: pfllib or niid_bench; ``stragglers``
-            compares what there is against these, and ``attacks`` how safe methods are, which no paper does.
+        paper: The paper: srpfl, delta_fl, fedmac or deprl; or the library: pfllib, niid_bench or htfllib;
+            ``stragglers`` compares what there is against these, and ``attacks`` how safe methods are, which no paper
+            does.
         item: Its table or figure: the name of a file in ``tools/reproduction/PAPER``, whose first lines say what it
             shows. Any other name lists them.
         scale: ``small`` takes two CPU cores minutes or hours; ``two_cores`` has the paper's numbers of clients and

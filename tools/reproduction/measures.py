@@ -118,6 +118,11 @@ def gigabits(curve: Curve) -> float:
     return float(curve.until(BITS)[0, -1] / 1e9)
 
 
+def millions(curve: Curve, tag: str) -> float:
+    """Millions of numbers of 32 bits that were sent one way, such as ``bits/up``."""
+    return float(curve.runs[0].logged[tag].dropna().iloc[-1] / 32e6)
+
+
 def consensus(curve: Curve) -> float:
     """Mean over the rounds of the distance of the clients' bodies to their mean, after mixing."""
     return float(np.mean(curve.runs[0].logged["consensus/after"].dropna().to_numpy()))
@@ -295,7 +300,17 @@ MEASURES: dict[str, Callable[..., float]] = {
     for measure in (
         *(final, best_mean, worst_client, best, last, last_mean, error, train_loss, loss_deviation),
         *(error_deviation, val_loss, val_error, density),
-        *(link_bits, gigabits, consensus, mixing_leaves, heads_follow_data, bodies_agree, share_kept, convergence),
+        *(
+            link_bits,
+            gigabits,
+            millions,
+            consensus,
+            mixing_leaves,
+            heads_follow_data,
+            bodies_agree,
+            share_kept,
+            convergence,
+        ),
         *(seconds_to, seconds_to_norm, final_norm, rounds_to, rounds_to_share, sums, sums_per_round, sums_to),
         *(same_tails, new_clients, time_ratio, speedup, loss_deviations),
     )

@@ -203,7 +203,7 @@ def own(run):
 @pytest.mark.parametrize(("pair", "scale"), [("dirichlet", "small"), ("dirichlet", "two_cores"), ("2_classes", "full")])
 def test_every_method_has_the_protocol_of_pfllib(pair, scale, settings):
     found = settings("pfllib", "fashion_mnist", scale, pair)
-    assert len(found) == (7 if scale == "two_cores" else 18)
+    assert len(found) == (7 if scale == "two_cores" else 19)
     for name, run in found.items():
         data, model = run["data"]["init_args"], own(run)
         assert class_name(data["partition"]["class_path"]) == {"dirichlet": "Dirichlet"}.get(pair, "GroupedShards")
