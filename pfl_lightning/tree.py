@@ -1,5 +1,6 @@
 """Arithmetic on trees: flat dictionaries of tensors, keyed by parameter name."""
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -9,6 +10,15 @@ from torch import Tensor, nn
 Tree = dict[str, Tensor]
 CONSTANTS = "constant_buffers"  # attribute of a layer: names of its constant buffers
 BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)  # layers with running statistics
+
+
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    """A short text that differs for tensors with other names, types, shapes or numbers, in this order."""
+    found = hashlib.blake2b(digest_size=16)
+    for name, tensor in tensors.items():
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        found.update(tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
 
 
 def movable(module: nn.Module) -> Tree:

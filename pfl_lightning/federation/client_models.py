@@ -90,7 +90,9 @@ def check_built(method: Any) -> None:
         raise PflError(f"client: {type(method).__name__} has no clients yet; allowed: after training, or load_method")
 
 
-def client_model(method: Any, client: int, model: str | None, data: FederatedDataModule | None) -> nn.Module:
+def client_model(
+    method: Any, client: int, model: str | None, data: FederatedDataModule | None, merged: bool = True
+) -> nn.Module:
     """One client's model of a method; see ``Method.client``.
 
     Raises:
@@ -101,10 +103,12 @@ def client_model(method: Any, client: int, model: str | None, data: FederatedDat
         raise PflError(f"model: {model} is not possible; allowed: {', '.join(method.eval_models)}")
     train = examples_of(client, data, method.num_clients, method.device, method.engine.dtype)
     with network_of(method, client):
-        return _model_of(method, train, model, data)
+        return _model_of(method, train, model, data, merged)
 
 
-def _model_of(method: Any, train: Examples, model: str | None, data: FederatedDataModule | None) -> nn.Module:
+def _model_of(
+    method: Any, train: Examples, model: str | None, data: FederatedDataModule | None, merged: bool
+) -> nn.Module:
     """The model of the only client of some examples, whose network the method has; see ``Method.client``."""
     key: Key = () if data is None else (data.seed, "refit", method.accounting.clock.rounds)
     received = method.received(train.ids)
@@ -115,7 +119,11 @@ def _model_of(method: Any, train: Examples, model: str | None, data: FederatedDa
             params = own_eval_model(method, name, train, received, key)
             network = method.eval_network(name, params)
             module = module_of(network, params)
-            return method.adapter.merge(module) if method.adapter and network is method.network else module
+            is_plain = network is method.network
+            if not merged and not (method.adapter and is_plain):
+                kind = f"{type(method).__name__}'s {name} model" if method.adapter else "model.adapter null"
+                raise PflError(f"as: peft is not possible with {kind}; allowed: a model with one LoRA in each layer")
+            return method.adapter.merge(module) if method.adapter and is_plain and merged else module
     raise NeedsSamplesError(f"model: {model or name} is trained on the client's samples; allowed: with data")
 
 

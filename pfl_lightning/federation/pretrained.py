@@ -1,6 +1,5 @@
 """Pretrained weights: read from a file, copied into a network, and left out of checkpoints where they stay frozen."""
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,11 @@ from torch import Tensor
 from pfl_lightning.data.reading import read_tensors, reading
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checkpoints import Content, refusal
-from pfl_lightning.models import Network
+from pfl_lightning.models import LoRA, Network
+from pfl_lightning.models.peft_folder import PeftTensors, read_peft
 from pfl_lightning.paths import expand_home
 from pfl_lightning.server import unpack_tensors
-from pfl_lightning.tree import Tree, movable, prefixed, select
+from pfl_lightning.tree import Tree, digest, movable, prefixed, select
 
 KEY = "model.pretrained"
 BASE = "frozen_base"  # entry of a checkpoint with the digest of what it leaves out
@@ -23,17 +23,21 @@ PREFIXES = ("", "network.", "model.", "module.")  # of the names in checkpoints 
 SHOWN = 4  # names in a line
 
 
-def read_weights(file: str) -> Tree:
+def read_weights(file: str, adapter: LoRA | None) -> Tree:
     """Read tensors by name; other values, such as epoch counters, are ignored.
 
     Args:
         file: What ``torch.save`` has written: a module's ``state_dict``, or a checkpoint that has it under
-            ``state_dict`` or ``model``.
+            ``state_dict`` or ``model``; or a folder of adapters that ``peft`` or ``pfl export`` has written.
+        adapter: The adapters of the network.
 
     Raises:
         PflError: If it cannot be read, or holds anything but plain values and tensors.
     """
     path = expand_home(file, KEY)
+    if path.is_dir():
+        with reading(path, "write it with save_pretrained of peft, or with pfl export RUN FOLDER --as peft", key=KEY):
+            return read_peft(path, adapter)
     with reading(path, "write it with torch.save(module.state_dict(), file)", key=KEY):
         content = _content(path)
         for key in WITHIN:
@@ -69,6 +73,8 @@ def take_weights(network: Network, weights: Tree, head: frozenset[str], file: st
     Raises:
         PflError: If no tensor has a name of the network's, or one that is not of the head does not fit.
     """
+    if isinstance(weights, PeftTensors):
+        weights.check(network, head, f"{KEY}: '{file}'")
     tensors = network.state_dict()
     named = max(_namings(network, weights), key=len)
     fitting = {name: tensor for name, tensor in named.items() if _fits(tensor, tensors[name])}
@@ -90,18 +96,21 @@ def take_weights(network: Network, weights: Tree, head: frozenset[str], file: st
 def leave_base_out(checkpoint: Content, network: Network) -> None:
     """Replace the frozen tensors that came from a file or the network's folder by their digest."""
     if base := _frozen_base(network):
-        checkpoint[BASE] = _digest(base)
+        checkpoint[BASE] = digest(base)
         for name in base:
             del checkpoint["state_dict"][f"network.{name}"]
 
 
-def put_base_back(checkpoint: Content, network: Network, file: str | None, head: frozenset[str]) -> None:
+def put_base_back(
+    checkpoint: Content, network: Network, file: str | None, adapter: LoRA | None, head: frozenset[str]
+) -> None:
     """Add the frozen tensors that a checkpoint leaves out.
 
     Args:
         checkpoint: The checkpoint.
         network: The network, which has those of its folder.
         file: The file that has them, if there is one.
+        adapter: The adapters of the network.
         head: Names of the head's tensors.
 
     Raises:
@@ -110,9 +119,9 @@ def put_base_back(checkpoint: Content, network: Network, file: str | None, head:
     if BASE not in checkpoint:
         return
     if file is not None:
-        take_weights(network, read_weights(file), head, file)
+        take_weights(network, read_weights(file, adapter), head, file)
     base = _frozen_base(network)
-    if _digest(base) != checkpoint[BASE]:
+    if digest(base) != checkpoint[BASE]:
         what = "the frozen weights are not those of the run, which its checkpoint leaves out"
         raise refusal(checkpoint, f"{what}; allowed: {KEY} or model.network as they were")
     checkpoint["state_dict"] |= prefixed("network", base)
@@ -122,14 +131,6 @@ def _frozen_base(network: Network) -> Tree:
     moving = {tensor.data_ptr() for tensor in movable(network).values()}
     tensors = select(network.state_dict(), network.pretrained)
     return {name: tensor for name, tensor in tensors.items() if tensor.data_ptr() not in moving}
-
-
-def _digest(tensors: Tree) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for name, tensor in tensors.items():
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
 
 
 def _namings(network: Network, weights: Tree) -> Iterator[Tree]:

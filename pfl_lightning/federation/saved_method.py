@@ -56,6 +56,6 @@ def restore_method(method: Any, checkpoint: Content) -> None:
             for part in (*networks, method.clients, method.server, method.task):
                 part.to(dtype)
         method.clients.load(checkpoint)
-        put_base_back(checkpoint, method.network, method.pretrained, method.parts["head"])
+        put_base_back(checkpoint, method.network, method.pretrained, method.adapter, method.parts["head"])
         method.load_state_dict(checkpoint["state_dict"])
         check_optimizer_state(checkpoint, list(method.network.parameters()))

@@ -577,7 +577,7 @@ class Method(pl.LightningModule):
         """
         if not self.built_for:  # do not build twice: pretrained vectors may take seconds to read
             shape = (data.input_shape, data.task, data.num_clients)
-            weights = None if resumes or self.pretrained is None else read_weights(self.pretrained)
+            weights = None if resumes or self.pretrained is None else read_weights(self.pretrained, self.adapter)
             test_only = data.training_clients < data.eval_clients
             self.build(*shape, data.seed, data.pretrained(), test_only, data.input_kind, weights)
         set_own_training(self, data)
@@ -697,7 +697,9 @@ class Method(pl.LightningModule):
             return self.eval_models
         return ("finetuned", *(model for model in self.eval_models if model == "global"))
 
-    def client(self, client: int, model: str | None = None, data: FederatedDataModule | None = None) -> nn.Module:
+    def client(
+        self, client: int, model: str | None = None, data: FederatedDataModule | None = None, merged: bool = True
+    ) -> nn.Module:
         """One client's model as an ordinary module: a copy, in evaluation mode, with adapters merged into its layers.
 
         Args:
@@ -705,11 +707,12 @@ class Method(pl.LightningModule):
             model: One of ``eval_models``. Default: the first that needs no training for its evaluation, such as
                 ``stored``.
             data: The data set of the run; for models that are trained on the client's samples, such as ``finetuned``.
+            merged: Whether adapters are merged; if not, there must be some.
 
         Raises:
             PflError: If there is no such client or model; a ``NeedsSamplesError`` if ``data`` is missing.
         """
-        return client_model(self, client, model, data)
+        return client_model(self, client, model, data, merged)
 
     @property
     def heads(self) -> Heads:

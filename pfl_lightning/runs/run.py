@@ -89,13 +89,21 @@ class Run:
         """
         return self._trained(self._find(checkpoint))
 
-    def client(self, client: int, model: str | None = None, checkpoint: Checkpoint = "last", **data: Any) -> nn.Module:
+    def client(
+        self,
+        client: int,
+        model: str | None = None,
+        checkpoint: Checkpoint = "last",
+        merged: bool = True,
+        **data: Any,
+    ) -> nn.Module:
         """One client's model; see ``Method.client``. If it needs the client's samples, the data set is loaded.
 
         Args:
             client: The client's id.
             model: Name of the model, such as ``stored`` or ``finetuned``. Default: one that needs no training.
             checkpoint: The ``last`` round, or the ``best`` one.
+            merged: Whether adapters are merged into the layers.
             data: Options of the data set that may change, such as ``root``.
 
         Raises:
@@ -104,12 +112,12 @@ class Run:
         resume = self._find(checkpoint)
         method = self._trained(resume)
         try:
-            return method.client(client, model)
+            return method.client(client, model, merged=merged)
         except NeedsSamplesError:
             dataset = self._parts(resume, data).data
             dataset.setup()
             check_data(dataset, resume)
-            return method.client(client, model, dataset)
+            return method.client(client, model, dataset, merged)
 
     def _find(self, checkpoint: Checkpoint) -> Resume:
         if checkpoint not in get_args(Checkpoint):

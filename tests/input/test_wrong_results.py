@@ -72,6 +72,11 @@ def test_what_cannot_be_evaluated(words, line, refused):
         ([RUN, "m.pt", "--client=0", "--model=best"], "model: best is not possible; allowed: global, finetuned"),
         ([RUN, "m.pth", "--client=0"], "file: 'm.pth' is not possible; allowed endings: .pt, .pt2"),
         ([RUN, "file.pt", "--client=0"], "file: 'file.pt' exists; allowed: a new file"),
+        ([RUN, "file.pt", "--client=0", "--as=peft"], "file: 'file.pt' exists; allowed: a new folder"),
+        (
+            [RUN, "folder", "--client=0", "--as=peft"],
+            "as: peft is not possible with model.adapter null; allowed: a model ",
+        ),
         ([RUN, "file.pt/m.pt", "--client=0"], "file: cannot write 'file.pt/m.pt' (File exists); allowed: a "),
     ],
 )
