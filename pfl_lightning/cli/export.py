@@ -32,6 +32,7 @@ def export_command(args: list[str]) -> None:
     module = run.client(options.client, options.model, merged=not is_peft, **data_options)
     try:
         if is_peft:
+            assert method.adapter is not None, "or client has refused"
             head = {method.network.original_name(name) for name in method.parts["head"]}
             write_peft(module, method.adapter, head, path, "SEQ_CLS" if method.network.takes != "numbers" else None)
         else:

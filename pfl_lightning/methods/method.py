@@ -763,7 +763,7 @@ class Method(pl.LightningModule):
 
     def _new_head(self, seed: int) -> Tree:
         """The head of a new network, ``[...]``."""
-        network = self._start(self.make_network, seed=seed)[0].to(self.device, self.engine.dtype)
+        network = cast(Network, self._start(self.make_network, seed=seed)[0]).to(self.device, self.engine.dtype)
         return select(network.state_dict(), network.parts(self.head)["head"])
 
     def _evaluate_new(self, train: Examples, key: Key, head: NewHead) -> Iterator[tuple[str, Params]]:

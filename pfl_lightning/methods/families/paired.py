@@ -36,14 +36,17 @@ class Paired(Averaging):
     def complete_networks(self, networks: Architectures, seed: int) -> None:
         """Put the shared network beside each network."""
         factory = self.shared_network or self.make_network
+        key = "model.shared_network" if self.shared_network else "model.network"
         extend = None if self.shared_network else self._extend
         made = self._start(factory, seed=seed_of(seed, "shared network"), extend=extend)
         smallest = min(made, key=lambda network: sum(parameter.numel() for parameter in network.parameters()))
         for place, network in enumerate(networks):
-            shared = Side(deepcopy(smallest), 1, "model.shared_network" if self.shared_network else "model.network")
+            shared = Side(
+                cast(Network, deepcopy(smallest)), 1, "model.shared_network" if self.shared_network else "model.network"
+            )
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed_of(seed, "heads"))  # of what a method adds to them
-                networks[place] = Pair(Side(network, self.head), shared, self.heads_of)
+                networks[place] = Pair(Side(cast(Network, network), self.head), shared, self.heads_of)
 
     def heads_of(self, private: "Side", shared: "Side") -> nn.Module:
         """The layer that turns features of both networks, ``[batch, private + shared]``, into outputs of both."""
@@ -98,7 +101,7 @@ class Side:
         self.network = network
         self.body = part(network, 0, layers)
         self.head = part(network, layers)
-        self.width = int(network.get_submodule(network.linear_head(names)).in_features)
+        self.width = cast(nn.Linear, network.get_submodule(network.linear_head(names))).in_features
 
 
 class SideBySide(nn.Module):
