@@ -41,9 +41,7 @@ class Paired(Averaging):
         made = self._start(factory, seed=seed_of(seed, "shared network"), extend=extend)
         smallest = min(made, key=lambda network: sum(parameter.numel() for parameter in network.parameters()))
         for place, network in enumerate(networks):
-            shared = Side(
-                cast(Network, deepcopy(smallest)), 1, "model.shared_network" if self.shared_network else "model.network"
-            )
+            shared = Side(cast(Network, deepcopy(smallest)), 1, key)
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed_of(seed, "heads"))  # of what a method adds to them
                 networks[place] = Pair(Side(cast(Network, network), self.head), shared, self.heads_of)
