@@ -12,7 +12,7 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import Key, random_bits
 from pfl_lightning.server import Message, clipped
 from pfl_lightning.server.messages import kept_entries
-from pfl_lightning.tree import Params, Tree, select, sum_type, wide
+from pfl_lightning.tree import Params, Tree, select, wide
 
 MEMORY = "memory."  # begins the names of what a step has clients keep until their next upload
 BITS = "bits."  # begins the names of how many bits the tensors of each client take
@@ -372,19 +372,23 @@ def low_rank(stack: Tensor, received: Tensor, energy: float) -> tuple[Tensor, Te
         received: ``[...]`` or ``[clients, ...]``.
         energy: Share of the squared singular values that is kept.
     """
-    changes = (stack - received).to(sum_type(stack.dtype)).flatten(2)
+    changes = (stack - received).flatten(2).double()
     is_finite = changes.isfinite().all(2).all(1)
-    left, values, right = torch.linalg.svd(changes.where(wide(is_finite, changes), 0), full_matrices=False)
-    energies = values.square().cumsum(1)
+    changes = changes.where(wide(is_finite, changes), 0)
+    rows, columns = changes.shape[1:]
+    is_tall = rows > columns
+    # the smaller of D'D and DD' has the squares of the singular values, several times as fast as they themselves
+    squares, vectors = torch.linalg.eigh(changes.mT @ changes if is_tall else changes @ changes.mT)  # rising
+    energies = squares.clamp(min=0).flip(1).cumsum(1)
     total = energies[:, -1:]
-    ranks = ((energies <= energy * total).sum(1) + 1).clamp(max=values.shape[1]) * (total[:, 0] > 0)
-    kept = values * (torch.arange(values.shape[1], device=values.device) < ranks[:, None])
-    entries = changes[0].numel()
-    numbers = ranks * (sum(changes.shape[1:]) + 1)
-    is_short = is_finite & (numbers < entries)
-    rebuilt = received + ((left * kept[:, None]) @ right).view_as(stack).to(stack)
+    ranks = ((energies <= energy * total).sum(1) + 1).clamp(max=squares.shape[1]) * (total[:, 0] > 0)
+    kept = vectors * (torch.arange(squares.shape[1], 0, -1, device=squares.device) <= ranks[:, None])[:, None]
+    projection = kept @ vectors.mT
+    numbers = ranks * (rows + columns + 1)
+    is_short = is_finite & (numbers < rows * columns)
+    rebuilt = received + (changes @ projection if is_tall else projection @ changes).view_as(stack).to(stack)
     sent = rebuilt.where(wide(is_short, stack), stack)
-    return sent, 8 * stack.element_size() * numbers.where(is_short, entries)
+    return sent, 8 * stack.element_size() * numbers.where(is_short, rows * columns)
 
 
 class Sign(Step):
