@@ -270,7 +270,7 @@ def check_uplink(
         PflError: If there are such steps.
     """
     if uplink and not (shared and uploads_models):
-        what = "several models, or weighted ones" if shared else "no model"
+        what = "several models, weighted ones, or parts of one" if shared else "no model"
         name = type(uplink[0]).__name__
         raise PflError(f"model.uplink must be empty with {method}, whose clients upload {what}, got {name}")
     remembering = [step for step in uplink if step.remembers]
@@ -320,7 +320,8 @@ def check_aggregator(
     """
     not_possible = f"model.aggregator: {type(aggregator).__name__} is not possible with {method}, whose clients"
     if aggregator.needs == "rows" and not uploads_models:
-        raise PflError(f"{not_possible} upload several models, or weighted ones; allowed: Aggregator, SecureAggregator")
+        allowed = "allowed: Aggregator, SecureAggregator"
+        raise PflError(f"{not_possible} upload several models, weighted ones, or parts of one; {allowed}")
     if (aggregator.needs == "rows" and not shared) or (aggregator.hides and not (shared or further)):
         raise PflError(f"{not_possible} upload no model; allowed: Aggregator")
     if not isinstance(aggregator, DPAggregator):

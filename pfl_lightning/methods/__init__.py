@@ -44,6 +44,7 @@ from pfl_lightning.methods.fedrod import FedRoD
 from pfl_lightning.methods.fedtgp import FedTGP
 from pfl_lightning.methods.fml import FML
 from pfl_lightning.methods.gpfl import GPFL
+from pfl_lightning.methods.heterofl import HeteroFL
 from pfl_lightning.methods.heur_fedamp import HeurFedAMP
 from pfl_lightning.methods.hf_maml import HFMAML
 from pfl_lightning.methods.ifca import IFCA
@@ -108,6 +109,7 @@ __all__ = [
     "FedRep",
     "FedRoD",
     "FedTGP",
+    "HeteroFL",
     "HeurFedAMP",
     "KNNPer",
     "LGFedAvg",

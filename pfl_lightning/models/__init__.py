@@ -3,6 +3,7 @@ from pfl_lightning.models.factory import Architectures, NetworkFactory
 from pfl_lightning.models.hugging_face import HuggingFaceModel
 from pfl_lightning.models.lenet import ConvNet, LeNet5
 from pfl_lightning.models.linear import MLP, LinearNetwork, LogisticRegression, ProportionalHazards
+from pfl_lightning.models.narrow import in_corner, narrow_shapes
 from pfl_lightning.models.network import ExtendedLinear, Head, InputKind, Network, Part, Parts
 from pfl_lightning.models.resnet import ResNet18, WideResNet
 from pfl_lightning.models.start import start_network, start_networks
@@ -39,6 +40,8 @@ __all__ = [
     "ViT",
     "WideResNet",
     "WordLSTM",
+    "in_corner",
+    "narrow_shapes",
     "start_network",
     "start_networks",
 ]

@@ -152,6 +152,8 @@ METHODS = {
     "FedMRL": methods.FedMRL,
     "FedMRL with a small network": partial(methods.FedMRL, shared_network=partial(MLP, hidden=(3,))),
     "FedMRL with two networks": partial(with_two_networks, methods.FedMRL),
+    "HeteroFL": partial(methods.HeteroFL, rates=[1.0, 0.4, 0.25]),
+    "HeteroFL over secure sums": partial(over_secure_sums, methods.HeteroFL, rates=[0.6, 1.0]),
     "HeurFedAMP": partial(methods.HeurFedAMP, proximity=0.5),
     "HFMAML": partial(methods.HFMAML, difference=1e-2),
     "IFCA": methods.IFCA,
@@ -233,6 +235,7 @@ WITHOUT_A_VOTE = (
     "FedDistill",
     "FedEM",
     "FedProto",
+    "HeteroFL",
     "IFCA",
     "Local",
 )  # no model is uploaded, or it is weighted
@@ -250,7 +253,8 @@ VOTES = {
 UNSUITABLE = {
     "logistic": NEED_A_BODY,
     "convnet": ("FedDPA",),  # which adapts linear layers of the body
-    "own": tuple(name for name in METHODS if name.endswith("two networks")),  # whose features cannot be pooled
+    # whose features cannot be pooled, and which has a layer that nothing uses
+    "own": ("HeteroFL", *(name for name in METHODS if name.endswith("two networks"))),
 }
 
 FIRST = {type(make()): name for name, make in reversed(METHODS.items())}  # of the settings of each class

@@ -321,7 +321,9 @@ class Weighing(FedAvg):
     uploads_models = False
 
 
-@pytest.mark.parametrize(("make", "what"), [(Alone, "no model"), (Weighing, "several models, or weighted ones")])
+@pytest.mark.parametrize(
+    ("make", "what"), [(Alone, "no model"), (Weighing, "several models, weighted ones, or parts of one")]
+)
 def test_steps_need_clients_that_upload_models(make, what, ragged_data):
     with pytest.raises(
         PflError, match=f"^model.uplink must be empty with {make.__name__}, whose clients upload {what}"
