@@ -59,6 +59,7 @@ from pfl_lightning.methods.pfedfda import PFedFDA
 from pfl_lightning.methods.pfedgraph import PFedGraph
 from pfl_lightning.methods.pfedhn import PFedHN
 from pfl_lightning.methods.pfedme import PFedMe
+from pfl_lightning.methods.pfedsim import PFedSim
 from pfl_lightning.methods.qffl import QFFL
 from pfl_lightning.methods.scaffold import SCAFFOLD
 
@@ -121,6 +122,7 @@ __all__ = [
     "PFedGraph",
     "PFedHN",
     "PFedMe",
+    "PFedSim",
     "PerFedAvg",
     "Sparsity",
     "method_of",

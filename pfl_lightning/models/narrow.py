@@ -91,7 +91,7 @@ def _sides(network: Network, rate: float) -> dict[str, tuple[int, int]]:
 
 def _inputs(layer: nn.Module, before: Sequence[nn.Module], rate: float) -> int:
     """Inputs of a layer of the narrow network; 0 if they are not the outputs of one of the layers before it."""
-    inputs: int = layer.weight.shape[1]
+    inputs = layer.get_parameter("weight").shape[1]
     if not before:
         return inputs
     if isinstance(layer, nn.Linear) and not isinstance(before[-1], nn.Linear):
@@ -101,7 +101,7 @@ def _inputs(layer: nn.Module, before: Sequence[nn.Module], rate: float) -> int:
 
 
 def _width(layer: nn.Module) -> int:
-    return len(layer.weight)
+    return len(layer.get_parameter("weight"))
 
 
 def _first(units: int, rate: float) -> int:

@@ -24,6 +24,7 @@ from pfl_lightning.server.weights import (
     least_on_simplex,
     nearest_on_simplex,
     overlap_attention,
+    similarity_attention,
 )
 from pfl_lightning.server.yogi import Yogi
 
@@ -70,5 +71,6 @@ __all__ = [
     "pack_tensors",
     "packed_bits",
     "quantile_from_sums",
+    "similarity_attention",
     "unpack_tensors",
 ]

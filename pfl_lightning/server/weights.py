@@ -11,6 +11,7 @@ from scipy.optimize import nnls
 from torch import Tensor
 
 Weighting = Literal["samples", "uniform"]
+CLOSEST = 0.9999  # similarity of a model with itself, whose weight must be finite
 RIDGE = 1e-12  # least eigenvalue, beside a mean diagonal of 1
 
 
@@ -113,6 +114,25 @@ def overlap_attention(common: Tensor, progress: float) -> Tensor:
     limit = others.mean().lerp(others.max(), progress)  # exactly the largest one at the end
     joined = ((common >= limit) | itself).double()
     return joined / joined.sum(dim=1, keepdim=True)
+
+
+def similarity_attention(similarities: Tensor) -> Tensor:
+    """The weights of pFedSim: ``-log(1 - s)`` of similarities, over their sum; a client's own model has s = 0.9999.
+
+    Args:
+        similarities: Up to 1, ``[clients, clients]``; negative ones count as 0.
+
+    Returns:
+        Float64 weights with rows that sum to 1, ``[receivers, senders]``.
+
+    Examples:
+        >>> similarity_attention(torch.tensor([[1.0, 0.8, -0.3], [0.8, 1.0, 0.5], [-0.3, 0.5, 1.0]]))
+        tensor([[0.8513, 0.1487, 0.0000],
+                [0.1398, 0.8000, 0.0602],
+                [0.0000, 0.0700, 0.9300]], dtype=torch.float64)
+    """
+    weights = -torch.log1p(-similarities.double().clamp(0, CLOSEST).fill_diagonal_(CLOSEST))
+    return weights / weights.sum(dim=1, keepdim=True)
 
 
 def cosines(products: Tensor) -> Tensor:

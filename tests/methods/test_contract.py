@@ -171,6 +171,7 @@ METHODS = {
     "PFedGraph": partial(methods.PFedGraph, strength=0.5),
     "PFedFDA": methods.PFedFDA,
     "PFedFDA over secure sums": partial(over_secure_sums, methods.PFedFDA),
+    "PFedSim": partial(methods.PFedSim, warmup_rounds=1),
     "PFedHN": partial(methods.PFedHN, width=7, layers=2),
     "PerFedAvg": methods.PerFedAvg,
     "FedDPA": partial(methods.FedDPA, adapter=LoRA(2, targets=["fc1", "features.0"])),
@@ -186,9 +187,9 @@ NETWORKS = {
 }
 
 WRITTEN_BY_THE_SERVER = ("cloud.",)  # prefixes of the rows that a round changes for all clients, also for absent ones
-# a client may regrow what it has pruned, have nothing to weigh yet, or as many samples of each class; embeddings move
-# from the second round on
-MAY_STAY = ("mask.", "weight.", "embedding", "fc3.class_shares")
+# a client may regrow what it has pruned, have nothing to weigh yet, or as many samples of each class; embeddings, and
+# what follows a warm-up, move from the second round on
+MAY_STAY = ("mask.", "weight.", "embedding", "fc3.class_shares", "joined")
 NEED_A_BODY = (
     *(
         "ClientLoop",
@@ -228,6 +229,7 @@ WITHOUT_SUMS = (
     "Local",
     "PFedGraph",
     "PFedHN",
+    "PFedSim",
 )
 WITHOUT_A_VOTE = (
     *WITHOUT_SUMS,
