@@ -27,6 +27,7 @@ from pfl_lightning.methods.feddpa import FedDPA
 from pfl_lightning.methods.feddyn import FedDyn
 from pfl_lightning.methods.fedem import FedEM
 from pfl_lightning.methods.fedfomo import FedFomo
+from pfl_lightning.methods.fedgen import FedGen
 from pfl_lightning.methods.fedgh import FedGH
 from pfl_lightning.methods.fedkd import FedKD
 from pfl_lightning.methods.fedlc import FedLC
@@ -96,6 +97,7 @@ __all__ = [
     "FedEM",
     "FedFomo",
     "FedGH",
+    "FedGen",
     "FedKD",
     "FedLC",
     "FedMRL",

@@ -9,7 +9,7 @@ from torch import nn
 from pfl_lightning.callbacks import SparsityTracker
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.architectures import networks_report
-from pfl_lightning.methods import CFL, DPSGD, FedAvg, FedDistill, FedGH, FedProto, FedRep, LGFedAvg, Local
+from pfl_lightning.methods import CFL, DPSGD, FedAvg, FedDistill, FedGen, FedGH, FedProto, FedRep, LGFedAvg, Local
 from pfl_lightning.models import MLP, Architectures, ConvNet, LogisticRegression, LoRA, start_networks
 from pfl_lightning.tasks import Classification
 
@@ -89,14 +89,15 @@ def test_what_clients_send_of_different_networks_is_counted(ragged_data, fit):
     [
         (ONE_LAYER, 100 * 512 + 100),
         (FedGH, 100 * 512 + 100),
+        (FedGen, 100 * 512 + 100 + 331_776 + 100),  # and the generator, and shares of classes
         (FedProto, 100 * 512 + 100),  # and which prototypes there are
         (FedDistill, 100 * 100 + 100 + 1),  # and of which classes, and in which round
         (Local, 0),
     ],
-    ids=["LG-FedAvg", "FedGH", "FedProto", "FedDistill", "Local"],
+    ids=["LG-FedAvg", "FedGH", "FedGen", "FedProto", "FedDistill", "Local"],
 )
 def test_what_clients_receive_in_the_experiments_of_htfllib(make, numbers):
-    """Pictures of 100 classes, 20 clients, features of the width 512: 1.03, 1.03, 1.02, 0.20 and 0 million for all."""
+    """Pictures of 100 classes, 20 clients, features of 512: 1.03, 1.03, 7.66, 1.02, 0.20 and 0 million for all."""
     networks = [partial(ConvNet, channels=(4, 8), hidden=hidden) for hidden in ((), (512,), (1024,), (1024, 512))]
     method = make(network=partial(Architectures, networks=networks, width=512))
     method.build((3, 32, 32), Classification().sized(100), 20)
