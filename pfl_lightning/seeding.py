@@ -56,6 +56,11 @@ def random_bits(key: Key, ids: Tensor, columns: int) -> Tensor:
     return random_words(key, ids, columns) & _LARGEST
 
 
+def uniforms(key: Key, ids: Tensor, columns: int) -> Tensor:
+    """Draw one number in [0, 1) for each (key, id, column), a multiple of 2^-24, float64 ``[clients, columns]``."""
+    return (random_bits(key, ids, columns) >> 39).double() / 2**24
+
+
 def next_words(streams: Tensor, count: int) -> Tensor:
     """Draw the next words of some streams, ``[..., count]``, and move the streams on, in place.
 

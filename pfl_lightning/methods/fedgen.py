@@ -11,7 +11,7 @@ from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
 from pfl_lightning.methods.families.averaging import Averaging
 from pfl_lightning.models import Architectures, ExtendedLinear, Network, Part
-from pfl_lightning.seeding import Key, random_bits, seed_of
+from pfl_lightning.seeding import Key, seed_of, uniforms
 from pfl_lightning.tree import Params, Tree, prefixed, select
 
 GENERATOR = "generator"  # prefix
@@ -112,10 +112,10 @@ class FedGen(Averaging):
 
     def companions(self, cohort: Examples, received: Params, key: Key) -> Tree:
         """Features and class of a companion of each sample, ``[cohort, samples, ...]``."""
-        bits = random_bits((*key, GENERATOR), cohort.ids, cohort.longest * (1 + self.noise)) >> 39
-        uniform = bits.unflatten(1, (cohort.longest, -1)).double() / 2**24
-        noise = uniform[..., 1:].to(self.engine.dtype)
-        return self.engine.each(companions_of, received.under("server"), uniform[..., 0], noise)
+        numbers = uniforms((*key, GENERATOR), cohort.ids, cohort.longest * (1 + self.noise))
+        numbers = numbers.unflatten(1, (cohort.longest, -1))
+        noise = numbers[..., 1:].to(self.engine.dtype)
+        return self.engine.each(companions_of, received.under("server"), numbers[..., 0], noise)
 
     def losses_with_companions(self, outputs: Tensor, features: Tensor, targets: Tensor, extras: Tree) -> Tensor:
         """The loss of each sample of a client, ``[batch]``; see ``Phase.feature_loss``."""

@@ -70,6 +70,7 @@ __all__ = [
     "overlap_attention",
     "pack_tensors",
     "packed_bits",
+    "principal_coordinates",
     "quantile_from_sums",
     "similarity_attention",
     "unpack_tensors",

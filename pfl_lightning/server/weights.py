@@ -9,10 +9,13 @@ from typing import Literal
 import torch
 from scipy.optimize import nnls
 from torch import Tensor
+from torch.nn import functional as F
 
 Weighting = Literal["samples", "uniform"]
 CLOSEST = 0.9999  # similarity of a model with itself, whose weight must be finite
 RIDGE = 1e-12  # least eigenvalue, beside a mean diagonal of 1
+SCALES = 1000  # of points that are spread on the simplex
+NEAREST = 1e-4  # their distances count as at least this
 
 
 def client_weights(counts: Tensor, weighting: Weighting) -> Tensor:
@@ -218,3 +221,33 @@ def nearest_on_simplex(points: Tensor) -> Tensor:
     numbers = (largest.cumsum(1) - 1) / torch.arange(1, points.shape[1] + 1)  # if so many weights are above 0
     positive = (largest > numbers).sum(dim=1, keepdim=True)
     return (points - numbers.gather(1, positive - 1)).clamp(min=0)
+
+
+def principal_coordinates(products: Tensor, count: int) -> Tensor:
+    """Coordinates of some vectors by PCA, float64 ``[vectors, count]``; 0 where they have no more directions.
+
+    The largest one in each direction, whichever sign it has, becomes positive.
+
+    Args:
+        products: Inner products of the vectors, float64 ``[vectors, vectors]``.
+        count: Number of coordinates.
+    """
+    centred = products - products.mean(0) - products.mean(1, keepdim=True) + products.mean()
+    values, vectors = torch.linalg.eigh(centred)
+    values = values.where(values > 1e-9 * values.max(), 0)
+    coordinates = (vectors * values.sqrt()).flip(1)[:, :count]
+    signs = coordinates.gather(0, coordinates.abs().argmax(0, keepdim=True)).sign()
+    return F.pad(coordinates * signs, (0, count - coordinates.shape[1]))
+
+
+def spread_on_simplex(coordinates: Tensor) -> Tensor:
+    """The points of the simplex nearest to some points, at the scale that moves them farthest apart.
+
+    Args:
+        coordinates: ``[points, entries]``.
+    """
+    largest = coordinates.abs().max()
+    scales = largest.where(largest > 0, 1) * torch.linspace(1 / SCALES, 1, SCALES, dtype=largest.dtype)
+    candidates = [nearest_on_simplex(coordinates / scale) for scale in scales]
+    energies = [torch.pdist(points).clamp(min=NEAREST).pow(-2).sum() for points in candidates]
+    return candidates[int(torch.stack(energies).argmin())]
