@@ -113,6 +113,7 @@ __all__ = [
     "FedRep",
     "FedRoD",
     "FedTGP",
+    "Floco",
     "HeteroFL",
     "HeurFedAMP",
     "KNNPer",

@@ -24,7 +24,9 @@ from pfl_lightning.server.weights import (
     least_on_simplex,
     nearest_on_simplex,
     overlap_attention,
+    principal_coordinates,
     similarity_attention,
+    spread_on_simplex,
 )
 from pfl_lightning.server.yogi import Yogi
 
@@ -73,5 +75,6 @@ __all__ = [
     "principal_coordinates",
     "quantile_from_sums",
     "similarity_attention",
+    "spread_on_simplex",
     "unpack_tensors",
 ]

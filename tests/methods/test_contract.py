@@ -157,6 +157,7 @@ METHODS = {
     "FedMRL with two networks": partial(with_two_networks, methods.FedMRL),
     "HeteroFL": partial(methods.HeteroFL, rates=[1.0, 0.4, 0.25]),
     "HeteroFL over secure sums": partial(over_secure_sums, methods.HeteroFL, rates=[0.6, 1.0]),
+    "Floco": partial(methods.Floco, endpoints=3, uniform_rounds=2),
     "HeurFedAMP": partial(methods.HeurFedAMP, proximity=0.5),
     "HFMAML": partial(methods.HFMAML, difference=1e-2),
     "IFCA": methods.IFCA,
