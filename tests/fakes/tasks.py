@@ -96,11 +96,11 @@ def data_of(base, of, targets_of):
 
 
 def mask_data(base):
-    """The same with masks, what learns them, and the methods that need linear layers."""
+    """The same with masks, what learns them, and the methods that need other layers."""
 
     class Data(data_of(base, Segmentation().sized(3), masks_of)):
         network = PIXELS
-        unsuitable = ("FedCP", "FedDBE", "FedDPA", "GPFL")
+        unsuitable = ("FedCP", "FedDBE", "FedDPA", "GPFL", "HeteroFL", "PFedSim")
 
     return Data
 
@@ -125,7 +125,7 @@ def token_data(base):
         input_kind = "tokens"
         task = NextToken().sized(VOCABULARY)
         network = partial(CharGRU, hidden=4)
-        unsuitable = ("FedDPA", "LGFedAvg")  # it has two layers, and none that they adapt
+        unsuitable = ("FedDPA", "HeteroFL", "LGFedAvg")  # it has two layers, and none that they adapt or narrow
 
         def load(self):
             random = torch.Generator().manual_seed(0)

@@ -708,7 +708,7 @@ def test_a_method_resumes_bit_for_bit_on_a_task_or_says_in_a_line_what_it_needs(
     data = task_data(ragged_data)
     method = make(network=network_of(data), batch_size=8)
     kind = type(method).__name__
-    lines = dict.fromkeys(getattr(data, "unsuitable", ()), r"model\.(head|adapter\.targets)(:| must) .*")
+    lines = dict.fromkeys(getattr(data, "unsuitable", ()), r"model\.(head|adapter\.targets|network)(:| must) .*")
     if "classes" in method.needs:
         lines.setdefault(kind, f"model: {kind} supports classification only, got {data.task.goal}")
     if kind in lines:
