@@ -31,9 +31,9 @@ class PFedSim(Weighted):
         head_i = head of w_i
 
     The cosine with zeros is 0. Clients are evaluated with w_i, or until they have one with w (``personal``), and with w
-    (``global``), which stays as it is after the warm-up. A client whose head is like nobody's goes on from its own model.
-    Statistics of BatchNorm are mixed with the body. The server has to see each model, so that there is no option for
-    sums; its step takes time quadratic in the number of participants. Models are not pruned.
+    (``global``), which stays as it is after the warm-up. A client whose head is like no other goes on from its own
+    model. Statistics of BatchNorm are mixed with the body. The server has to see each model, so that there is no option
+    for sums; its step takes time quadratic in the number of participants. Models are not pruned.
 
     Paper: Tan, Zhou, Liu, Wang, Yu, pFedSim: Similarity-Aware Model Aggregation Towards Personalized Federated
     Learning, 2023, arXiv:2305.15706.

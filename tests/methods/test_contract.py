@@ -710,7 +710,7 @@ def test_a_method_resumes_bit_for_bit_on_a_task_or_says_in_a_line_what_it_needs(
     kind = type(method).__name__
     lines = dict.fromkeys(getattr(data, "unsuitable", ()), r"model\.(head|adapter\.targets|network)(:| must) .*")
     if "classes" in method.needs:
-        lines.setdefault(kind, f"model: {kind} supports classification only, got {data.task.goal}")
+        lines[kind] = f"model: {kind} supports classification only, got {data.task.goal}"
     if kind in lines:
         with pytest.raises(PflError, match=f"^{lines[kind]}$"):
             fit(method, data(num_clients=4), 1, bare=True)
