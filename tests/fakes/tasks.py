@@ -100,7 +100,7 @@ def mask_data(base):
 
     class Data(data_of(base, Segmentation().sized(3), masks_of)):
         network = PIXELS
-        unsuitable = ("FedCP", "FedDBE", "FedDPA", "GPFL", "HeteroFL", "PFedSim")
+        unsuitable = ("FedCP", "FedDBE", "FedDPA", "Floco", "GPFL", "HeteroFL", "PFedSim")
 
     return Data
 

@@ -193,7 +193,7 @@ NETWORKS = {
 WRITTEN_BY_THE_SERVER = ("cloud.",)  # prefixes of the rows that a round changes for all clients, also for absent ones
 # a client may regrow what it has pruned, have nothing to weigh yet, or as many samples of each class; embeddings, and
 # what follows a warm-up, move from the second round on
-MAY_STAY = ("mask.", "weight.", "embedding", "fc3.class_shares", "joined")
+MAY_STAY = ("mask.", "weight.", "embedding", "fc3.class_shares", "fc3.centre", "joined")
 NEED_A_BODY = (
     *(
         "ClientLoop",
