@@ -142,7 +142,7 @@ def show(claims: Sequence[Claim]) -> None:
     """Print a table of the claims."""
     table = Table("claim", "measured", "expected", "verdict", "in the paper")
     for claim in claims:
-        table.add_row(claim.claim, claim.measured, claim.expected, claim.verdict, claim.printed)
+        table.add_row(claim.claim, claim.measured, claim.expected, claim.verdict, str(claim.printed))
     if any("±" in claim.measured for claim in claims):
         table.caption = "mean ± sample standard deviation over the seeds"
     Console().print(table)
