@@ -49,7 +49,9 @@ def senders_of(method: Any, batch: Round, ids: Tensor, received: Params) -> Send
 
 def sent_one_by_one(method: Any, batch: Round, ids: Tensor, received: Params, trained: Tree) -> Sent:
     """What some clients send after the steps that see them one by one; arguments as for ``Senders``."""
-    return pass_on(one_by_one(method.steps), trained, senders_of(method, batch, ids, received))
+    sent = pass_on(one_by_one(method.steps), trained, senders_of(method, batch, ids, received))
+    before = {name: stack for name, stack in received.own.items() if name.startswith(MEMORY)}
+    return sent._replace(memory={**before, **sent.memory})  # that of tensors that have not trained stays
 
 
 def first_memory(method: Any, tensors: Tree, clients: int) -> Tree:

@@ -26,6 +26,7 @@ from pfl_lightning.methods.feddistill import FedDistill
 from pfl_lightning.methods.feddpa import FedDPA
 from pfl_lightning.methods.feddyn import FedDyn
 from pfl_lightning.methods.fedem import FedEM
+from pfl_lightning.methods.fedex_lora import FedExLoRA
 from pfl_lightning.methods.fedfomo import FedFomo
 from pfl_lightning.methods.fedgen import FedGen
 from pfl_lightning.methods.fedgh import FedGH
@@ -63,6 +64,7 @@ from pfl_lightning.methods.pfedhn import PFedHN
 from pfl_lightning.methods.pfedme import PFedMe
 from pfl_lightning.methods.pfedsim import PFedSim
 from pfl_lightning.methods.qffl import QFFL
+from pfl_lightning.methods.rolora import RoLoRA
 from pfl_lightning.methods.scaffold import SCAFFOLD
 
 __all__ = [
@@ -83,6 +85,7 @@ __all__ = [
     "DeltaFL",
     "DisPFL",
     "Ditto",
+    "FLoRA",
     "FedALA",
     "FedAMP",
     "FedAS",
@@ -96,6 +99,7 @@ __all__ = [
     "FedDistill",
     "FedDyn",
     "FedEM",
+    "FedExLoRA",
     "FedFomo",
     "FedGH",
     "FedGen",
@@ -128,6 +132,7 @@ __all__ = [
     "PFedMe",
     "PFedSim",
     "PerFedAvg",
+    "RoLoRA",
     "Sparsity",
     "method_of",
     "read_checkpoint",

@@ -85,6 +85,8 @@ def write_peft(module: nn.Module, adapter: LoRA, head: Collection[str], folder: 
         raise PflError(f"as: peft needs {INSTALL} ({error})") from error
     if any(isinstance(each, Attention) for each in module.modules()):
         raise PflError("as: peft has no adapters of torch's MultiheadAttention; allowed: file, with merged weights")
+    if any(hasattr(each, "lora_hook") and each.weight.requires_grad for each in module.modules()):
+        raise PflError("as: peft has no adapters of weights that have moved too; allowed: file, with merged weights")
     state = {name: tensor.contiguous() for name, tensor in module.state_dict().items()}
     layers = sorted(name.removesuffix(FACTORS[0]) for name in state if name.endswith(FACTORS[0]))
     tensors = {f"{PREFIX}{name}.weight": state[name] for path in layers for name in (path + each for each in FACTORS)}

@@ -20,15 +20,19 @@ from pfl_lightning.methods import (
     FedBABU,
     FedBN,
     FedDPA,
+    FedExLoRA,
     FedRep,
+    FLoRA,
     LinearFedRep,
     Local,
     Method,
+    RoLoRA,
     Sparsity,
 )
 from pfl_lightning.models import VGG
 
-EVERY = [kind for kind in KINDS if kind not in (Method, ClientLoop, LinearFedRep, FedBN, FedDPA)]
+OF_ADAPTERS = (FedDPA, FedExLoRA, FLoRA, RoLoRA)
+EVERY = [kind for kind in KINDS if kind not in (Method, ClientLoop, LinearFedRep, FedBN, *OF_ADAPTERS)]
 STEPS = {"epochs": 3, "epoch_steps": 1}
 
 

@@ -58,6 +58,7 @@ def over_secure_sums(kind, **options):
 
 
 EVERY_RATE = {"weight_decay": 0.1, "decay_biases": True, "clip_norm": 0.5, "momentum": 0.5}
+ADAPTER = LoRA(2, targets=["fc1", "features.0"])
 SPARSE = Sparsity(weight=1e-2, threshold=1e-2, prune=True)
 METHODS = {
     "APFL": partial(methods.APFL, epochs=2, lr=0.05),  # its weights move from the second step on
@@ -178,7 +179,12 @@ METHODS = {
     "PFedSim": partial(methods.PFedSim, warmup_rounds=1),
     "PFedHN": partial(methods.PFedHN, width=7, layers=2),
     "PerFedAvg": methods.PerFedAvg,
-    "FedDPA": partial(methods.FedDPA, adapter=LoRA(2, targets=["fc1", "features.0"])),
+    "FedDPA": partial(methods.FedDPA, adapter=ADAPTER),
+    "FedExLoRA": partial(methods.FedExLoRA, adapter=ADAPTER),
+    "FedExLoRA over secure sums": partial(over_secure_sums, methods.FedExLoRA, adapter=ADAPTER),
+    "FLoRA": partial(methods.FLoRA, adapter=ADAPTER),
+    "RoLoRA": partial(methods.RoLoRA, adapter=ADAPTER),
+    "RoLoRA over secure sums": partial(over_secure_sums, methods.RoLoRA, adapter=ADAPTER),
 }
 METHODS = {name: partial(make_method, make) for name, make in METHODS.items()}
 NETWORKS = {
@@ -204,6 +210,8 @@ NEED_A_BODY = (
         "FedDBE",
         "FedDPA",
         "FedDistill",
+        "FedExLoRA",
+        "FLoRA",
         "FedGH",
         "FedGen",
         "FedLC",
@@ -217,7 +225,7 @@ NEED_A_BODY = (
         "Floco",
         "GPFL",
     ),
-    *("FML", "FedKD", "FedMRL", "KNNPer", "LGFedAvg", "MOON", "PFedFDA"),
+    *("FML", "FedKD", "FedMRL", "KNNPer", "LGFedAvg", "MOON", "PFedFDA", "RoLoRA"),
 )
 WITHOUT_SUMS = (
     "APPLE",
@@ -242,7 +250,9 @@ WITHOUT_A_VOTE = (
     *WITHOUT_SUMS,
     "FedAS",
     "FedDistill",
+    "FLoRA",
     "FedEM",
+    "FedExLoRA",
     "FedProto",
     "HeteroFL",
     "IFCA",
@@ -261,7 +271,7 @@ VOTES = {
 }
 UNSUITABLE = {
     "logistic": NEED_A_BODY,
-    "convnet": ("FedDPA",),  # which adapts linear layers of the body
+    "convnet": ("FedDPA", "FedExLoRA", "FLoRA", "RoLoRA"),  # which adapts linear layers of the body
     # whose features cannot be pooled, and which has a layer that nothing uses
     "own": ("HeteroFL", *(name for name in METHODS if name.endswith("two networks"))),
 }

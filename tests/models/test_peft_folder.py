@@ -8,7 +8,7 @@ from fakes.methods import built, distance, make_method, tensors
 
 from pfl_lightning.data import Arrays
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import FedAvg, FedDPA, FedPer, Local
+from pfl_lightning.methods import FedAvg, FedDPA, FedExLoRA, FedPer, FLoRA, Local
 from pfl_lightning.models import LoRA, ViT
 from pfl_lightning.models.hugging_face import HuggingFaceModel
 from pfl_lightning.models.peft_folder import write_peft
@@ -93,6 +93,14 @@ def test_models_without_one_adapter_a_layer_are_refused(ragged_data):
     ):
         with pytest.raises(PflError, match=f"as: peft is not possible with {message}"):
             method.client(0, name, data, merged=False)
+
+
+@pytest.mark.parametrize("kind", [FedExLoRA, FLoRA])
+def test_weights_that_have_moved_are_refused(kind, ragged_data, tmp_path):
+    method = built(kind, ragged_data(), network=SMALL, adapter=ADAPTER)
+    with pytest.raises(PflError, match=r"^as: peft has no adapters of weights that have moved too; allowed: file"):
+        exported(method, 0, tmp_path / "client")
+    assert not (tmp_path / "client").exists()
 
 
 @pytest.mark.slow

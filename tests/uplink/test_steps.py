@@ -8,7 +8,8 @@ import torch
 from fakes.methods import built, distance, tensors
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import DeltaFL, FedAvg, FedRep, Sparsity
+from pfl_lightning.methods import DeltaFL, FedAvg, FedRep, RoLoRA, Sparsity
+from pfl_lightning.models import LoRA
 from pfl_lightning.server import (
     CenteredClipping,
     DPAggregator,
@@ -164,6 +165,16 @@ def test_feedback_that_loses_nothing_is_no_step_and_a_client_that_waits_keeps_it
         moved = method.clients.stack(name).flatten(1).abs().sum(1) > 0
         assert set(moved.nonzero()[:, 0].tolist()) == set(took_part)
         assert name.removeprefix("memory.") in method.shared
+
+
+@pytest.mark.parametrize("step", [ErrorFeedback(TopK(0.5)), Momentum()])
+def test_what_is_remembered_of_tensors_that_are_not_sent_stays(step, train):
+    adapter = LoRA(2, targets="fc1")
+    memories = [train(RoLoRA, rounds, uplink=[step], adapter=adapter).clients.stack for rounds in (1, 2)]
+    for factor, moves in (("A", True), ("B", False)):
+        before, after = (stack(f"memory.fc1.lora_{factor}") for stack in memories)
+        assert torch.equal(before, after) != moves
+        assert before.any() != moves
 
 
 def test_momentum_is_a_moving_average_of_the_changes():
