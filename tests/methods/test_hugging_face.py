@@ -10,7 +10,7 @@ from fakes.methods import distance, make_method
 from pfl_lightning import load_method
 from pfl_lightning.client import LocalTraining
 from pfl_lightning.data import Arrays
-from pfl_lightning.methods import FedAvg, FedPer, FedRep
+from pfl_lightning.methods import FedAvg, FedExLoRA, FedPer, FedRep, FLoRA
 from pfl_lightning.models import HuggingFaceModel, LoRA
 from pfl_lightning.models.wrapped import Wrapped
 from pfl_lightning.tree import movable
@@ -29,6 +29,8 @@ CASES = {
     "FedIT of images": (FedAvg, "vit", {"adapter": LoRA(2)}),
     "FedRep of images": (partial(FedRep, head_epochs=2), "vit", {}),
     "FedSA-LoRA of texts": (partial(FedPer, keeps="*lora_B"), "bert", {"adapter": LoRA(2, targets="*layer.1.*.query")}),
+    "FedEx-LoRA of texts": (FedExLoRA, "bert", {"adapter": LoRA(2, targets="*layer.1.*.query")}),
+    "FLoRA of images": (FLoRA, "vit", {"adapter": LoRA(2)}),
 }
 
 
@@ -51,7 +53,8 @@ def test_backends_agree_and_resume_is_exact(make, name, options, hugging_face, r
     assert distance(load_method(last), straight) == 0
     held = torch.load(last, weights_only=True)["state_dict"]
     body = {name for name in held if name.startswith("network.") and "lora" not in name and "classifier" not in name}
-    assert bool(body) == ("adapter" not in options), "what is frozen is in the folder"
+    moved = {f"network.{name}" for name in straight.parts["body"] if "lora" not in name}
+    assert body == moved, "what is frozen is in the folder"
 
 
 @pytest.mark.slow

@@ -60,10 +60,10 @@ class ExactLoRA(FineTuned, Weighted, Aggregated):
 
     def extend_network(self, network: Network) -> None:
         """Let the weights of the adapted layers move."""
-        for layer in network.modules():
-            if hasattr(layer, "lora_hook"):
-                layer.weight.requires_grad_()
-                layer.weight.data = layer.weight.data.clone()  # layers tied to it stay as they are
+        layers: list[Any] = [layer for layer in network.modules() if hasattr(layer, "lora_hook")]
+        for layer in layers:
+            layer.weight.requires_grad_()
+            layer.weight.data = layer.weight.data.clone()  # layers tied to it stay as they are
 
     def server_state(self, tensors: Tree) -> Tree:
         """W has not changed yet."""
@@ -103,7 +103,7 @@ class ExactLoRA(FineTuned, Weighted, Aggregated):
 
     def change(self, rank: int) -> Tree:
         """Tensors of the size of a change of W of this rank, under the network's names."""
-        change = {}
+        change: Tree = {}
         for path in self.layers:
             weight = self.network.get_parameter(f"{path}.weight")
             outputs, inputs = weight.shape
