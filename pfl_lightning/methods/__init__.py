@@ -45,6 +45,7 @@ from pfl_lightning.methods.fedrep import FedRep
 from pfl_lightning.methods.fedrod import FedRoD
 from pfl_lightning.methods.fedtgp import FedTGP
 from pfl_lightning.methods.floco import Floco
+from pfl_lightning.methods.flora import FLoRA
 from pfl_lightning.methods.fml import FML
 from pfl_lightning.methods.gpfl import GPFL
 from pfl_lightning.methods.heterofl import HeteroFL

@@ -19,6 +19,7 @@ from pfl_lightning.tasks import (
     Survival,
 )
 
+OF_ADAPTERS = ("FedDPA", "FedExLoRA", "FLoRA", "RoLoRA")
 PIXELS = partial(UNet, channels=[2, 3])
 
 
@@ -100,7 +101,7 @@ def mask_data(base):
 
     class Data(data_of(base, Segmentation().sized(3), masks_of)):
         network = PIXELS
-        unsuitable = ("FedCP", "FedDBE", "FedDPA", "Floco", "GPFL", "HeteroFL", "PFedSim")
+        unsuitable = (*OF_ADAPTERS, "FedCP", "FedDBE", "Floco", "GPFL", "HeteroFL", "PFedSim")
 
     return Data
 
@@ -125,7 +126,7 @@ def token_data(base):
         input_kind = "tokens"
         task = NextToken().sized(VOCABULARY)
         network = partial(CharGRU, hidden=4)
-        unsuitable = ("FedDPA", "HeteroFL", "LGFedAvg")  # it has two layers, and none that they adapt or narrow
+        unsuitable = (*OF_ADAPTERS, "HeteroFL", "LGFedAvg")  # it has two layers, and none that they adapt or narrow
 
         def load(self):
             random = torch.Generator().manual_seed(0)
