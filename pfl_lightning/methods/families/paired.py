@@ -60,9 +60,9 @@ class Paired(Averaging):
         return self.engine.train(cohort, received, phase, (*key, "all"))
 
     def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
-        """The tensors of the client's own model, under their names in its network."""
+        """The tensors of both models, and those of the client's own one also under their names in its network."""
         body, head = (received.under(prefix) for prefix in ("bodies.private", self.private_head))
-        return Params({}, {**body.own, **head.own})
+        return received.select(self.parts["all"]).with_own({**body.own, **head.own})
 
     def eval_network(self, model: str, params: Params) -> Network:
         """The network of the client's own model."""
