@@ -14,6 +14,7 @@ from pfl_lightning.methods.ditto import Ditto
 from pfl_lightning.methods.dpsgd import DPSGD
 from pfl_lightning.methods.families.client_loop import ClientLoop
 from pfl_lightning.methods.fedala import FedALA
+from pfl_lightning.methods.fedalt import FedALT
 from pfl_lightning.methods.fedamp import FedAMP
 from pfl_lightning.methods.fedas import FedAS
 from pfl_lightning.methods.fedavg import FedAvg
@@ -49,6 +50,7 @@ from pfl_lightning.methods.flora import FLoRA
 from pfl_lightning.methods.fml import FML
 from pfl_lightning.methods.gpfl import GPFL
 from pfl_lightning.methods.heterofl import HeteroFL
+from pfl_lightning.methods.hetlora import HetLoRA
 from pfl_lightning.methods.heur_fedamp import HeurFedAMP
 from pfl_lightning.methods.hf_maml import HFMAML
 from pfl_lightning.methods.ifca import IFCA
@@ -88,6 +90,7 @@ __all__ = [
     "Ditto",
     "FLoRA",
     "FedALA",
+    "FedALT",
     "FedAMP",
     "FedAS",
     "FedAvg",

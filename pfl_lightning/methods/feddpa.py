@@ -10,7 +10,7 @@ from pfl_lightning.client import Examples, join_outputs
 from pfl_lightning.client.backends import Batched, Sequential
 from pfl_lightning.client.layers import layers_without_vmap, part
 from pfl_lightning.methods.families.averaging import Averaging
-from pfl_lightning.models import LoRA, Network
+from pfl_lightning.models import LoRA, Network, adapted_layers
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, prefixed, repeated, select
 
@@ -60,7 +60,7 @@ class FedDPA(Averaging):
     @property
     def layers(self) -> list[str]:
         """Paths of the layers that are adapted."""
-        return [name.removesuffix(".lora_B") for name in sorted(self.parts["*lora_B"])]
+        return adapted_layers(self.parts["all"])
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """The clients' own adapters (``personal.*``)."""

@@ -1,26 +1,21 @@
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from pfl_lightning.bounds import Share
-from pfl_lightning.client import Examples, Masked, Phase
 from pfl_lightning.data import Round
 from pfl_lightning.errors import PflError
-from pfl_lightning.federation.accounting import Traffic
-from pfl_lightning.methods.families.averaging import Aggregated, ServerOptimized, SharedStatistics
-from pfl_lightning.models import Part, in_corner, narrow_shapes
-from pfl_lightning.seeding import Key
-from pfl_lightning.tree import Params, Tree, mix, movable, select, sum_type
+from pfl_lightning.methods.families.averaging import ServerOptimized
+from pfl_lightning.methods.families.nested import Nested
+from pfl_lightning.models import narrow_shapes
+from pfl_lightning.tree import Tree, mix, movable, select, sum_type
 from pfl_lightning.uplink import Step
 from pfl_lightning.uplink.steps import Hold
 
-MASK = "mask"  # prefix of where clients hold the network
 
-
-class HeteroFL(Aggregated, ServerOptimized, SharedStatistics):
+class HeteroFL(Nested, ServerOptimized):
     """FedAvg with networks of unequal widths, which are nested: weak clients train the first units of each layer alone.
 
     Rule of a round; client i has rate r_i, number i of ``rates`` modulo their number, and its mask m_i holds the first
@@ -51,9 +46,6 @@ class HeteroFL(Aggregated, ServerOptimized, SharedStatistics):
     """
 
     weighting = "uniform"
-    prunes = False
-    uploads_models = False  # but parts of them
-    eval_models = ("global", "personal")
 
     def __init__(self, rates: Sequence[Share] = (1.0, 0.5, 0.25, 0.125, 0.0625), **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -64,55 +56,23 @@ class HeteroFL(Aggregated, ServerOptimized, SharedStatistics):
     def build(self, *args: Any, **kwargs: Any) -> None:
         """Make the network, and find what clients of each rate hold of its tensors; see ``Method.build``."""
         super().build(*args, **kwargs)
-        self.shapes = [narrow_shapes(self.network, rate) for rate in self.rates]
-
-    def masks(self, ids: Tensor) -> Tree:
-        """Where clients hold the tensors of the network, ``[clients, ...]`` each."""
-        masks = {}
-        for name, tensor in movable(self.network).items():
-            shapes = torch.tensor([shapes[name] for shapes in self.shapes], dtype=torch.int64, device=ids.device)
-            masks[name] = in_corner(shapes[ids % len(self.rates)], tensor)
-        return masks
-
-    def corner(self, received: Params, ids: Tensor) -> Params:
-        """The masked models of some clients, with their masks (``mask.*``)."""
-        masks = self.masks(ids)
-        return received.with_own(Masked(MASK).onto(select(received.tree, masks), masks))
-
-    def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
-        """Train what each client holds."""
-        return super().local_update(cohort, self.corner(received, cohort.ids), key)
-
-    def phase(self, part: Part, *args: Any, **kwargs: Any) -> Phase:
-        """See ``Method.phase``; all training is under the masks."""
-        return replace(super().phase(part, *args, **kwargs), after_step=Masked(MASK))
+        self.corners = [narrow_shapes(self.network, rate) for rate in self.rates]
 
     @property
     def steps(self) -> list[Step]:
         """The steps of a model on its way to the server: what a client does not hold counts as unchanged."""
-        return [Hold(self.masks)]
+        return [Hold(lambda ids: self.masks(self.kinds(ids)))]
 
     def server_update(self, mean: Tree, batch: Round) -> None:
         """Step to the mean over those that hold an entry."""
         rates = len(self.rates)
         weights = torch.zeros(rates, dtype=batch.weights.dtype)
-        weights.index_add_(0, batch.examples.host_ids % rates, batch.weights)
+        weights.index_add_(0, self.kinds(batch.examples.host_ids), batch.weights)
         masks = select(self.masks(torch.arange(rates, device=self.device)), mean)
         shares = mix(weights.to(self.device, sum_type(self.engine.dtype)), masks)
         before = movable(self.network)
         among_holders = {name: step_of_holders(before[name], mean[name], share) for name, share in shares.items()}
         super().server_update(among_holders, batch)
-
-    def count_traffic(self, batch: Round, up: Traffic, down: Traffic) -> None:
-        """Each participant receives what it holds."""
-        shared = select(movable(self.network), self.shared)
-        participants = (batch.participants % len(self.rates)).bincount(minlength=len(self.rates)).tolist()
-        for shapes, count in zip(self.shapes, participants, strict=True):
-            down.add({name: tensor.new_empty(shapes[name]) for name, tensor in shared.items()}, count)
-
-    def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
-        """The global model, or what a client holds of it."""
-        return self.corner(received, train.ids).select(self.parts["all"]) if model == "personal" else received
 
 
 def step_of_holders(before: Tensor, mean: Tensor, share: Tensor) -> Tensor:

@@ -71,7 +71,7 @@ from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.server import Aggregator, Message, Weighting, client_weights
 from pfl_lightning.tasks import Classification, Task
 from pfl_lightning.tree import Params, Tree, assign, movable, prefixed, repeated, select, sum_type
-from pfl_lightning.uplink import Step, rebase_stale_uploads
+from pfl_lightning.uplink import BITS, Step, rebase_stale_uploads
 
 HOOKS = (
     *("extend_network", "complete_networks", "initial_state", "server_state", "broadcast", "select_clients"),
@@ -299,7 +299,9 @@ class Method(pl.LightningModule):
             key: Key for local randomness.
 
         Returns:
-            The tensors after local training, and each client's training loss, ``[cohort]``.
+            The tensors after local training, and each client's training loss, ``[cohort]``. Of tensors that are sent
+            in fewer numbers than they have, there is beside them how many bits each client sends, such as
+            ``bits.fc.weight``, ``[cohort]``.
         """
         return self.engine.train(cohort, received, self.phase(self.trains), (*key, self.trains))
 
@@ -444,6 +446,7 @@ class Method(pl.LightningModule):
         changed = {name: rows for name, rows in trained.own.items() if rows is not received.own.get(name)}
         model, memory, bits = sent_one_by_one(self, batch, cohort.ids, received, select(changed, self.shared))
         others = {name: rows for name, rows in trained.own.items() if name.split(".")[0] in self.uploads}
+        bits |= {name.removeprefix(BITS): rows for name, rows in trained.own.items() if name.startswith(BITS)}
         volume = Traffic(self.message, self.engine.trainable).measured({**model, **others, LOSS: losses}, bits)
         if stale:
             shares = stale.shares.to(losses.device, sum_type(self.engine.dtype))

@@ -1,5 +1,6 @@
 """Adapters: small tensors that train next to the frozen layers of a network."""
 
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import partial, reduce
 from typing import Any
@@ -124,6 +125,42 @@ class LoRA:
         return list(dict.fromkeys(layers[path] for path in matches))  # one layer may have several paths
 
 
+def both_factors(adapter: LoRA | None, method: str) -> LoRA:
+    """The adapters of a method whose clients train A and B; by default ``LoRA``.
+
+    Raises:
+        PflError: If A does not train.
+    """
+    if adapter is not None and adapter.freeze_a:
+        raise PflError(f"model.adapter.freeze_a must be false with {method}, whose clients train A and B, got true")
+    return adapter or LoRA()
+
+
+def adapted_layers(names: Iterable[str]) -> list[str]:
+    """Paths of the layers that are adapted, sorted, given the names of a network's tensors."""
+    return sorted(name.removesuffix(".lora_B") for name in names if name.endswith(".lora_B"))
+
+
+def add_second_adapters(network: Network, scale: float) -> None:
+    """Add to each adapted layer a frozen adapter (``rest_A`` and ``rest_B``), and a gate between both (``lora_gate``).
+
+        W x + scale * (g_0 rest_B rest_A x + g_1 B A x),  g = softmax(gate x)
+
+    The frozen one is 0; the gate, ``[2, inputs]``, starts as the weight of a linear layer.
+
+    Args:
+        network: The network, with adapters.
+        scale: Factor of both products.
+    """
+    for path in adapted_layers(network.state_dict()):
+        layer: Any = network.get_submodule(path)
+        layer.register_buffer("rest_A", torch.zeros_like(layer.lora_A))
+        layer.register_buffer("rest_B", torch.zeros_like(layer.lora_B))
+        layer.lora_gate = nn.Linear(layer.in_features, 2, bias=False).to(layer.weight).weight
+        layer.lora_hook.remove()
+        layer.lora_hook = layer.register_forward_hook(partial(_add_both, scale), with_kwargs=True, prepend=True)
+
+
 class Attention(nn.MultiheadAttention):
     """torch's attention with both of its linear layers as modules, ``in_proj`` and ``out_proj``, which it calls."""
 
@@ -189,3 +226,14 @@ def _add_adapter(
     # the scale multiplies the fewest numbers here, also in the backward pass
     (x,) = (*inputs, *options.values())
     return output + F.linear(scale * F.linear(layer.lora_dropout(x), layer.lora_A), layer.lora_B)
+
+
+def _add_both(
+    scale: float, layer: Any, inputs: tuple[Tensor, ...], options: dict[str, Tensor], output: Tensor
+) -> Tensor:
+    """Add what two adapters of a layer compute, as much of each as the gate says: they are one of twice the rank."""
+    (x,) = (*inputs, *options.values())
+    rest, own = F.softmax(F.linear(x, layer.lora_gate), -1).split(1, -1)
+    x = layer.lora_dropout(x)
+    hidden = torch.cat([rest * F.linear(x, layer.rest_A), own * F.linear(x, layer.lora_A)], -1)
+    return output + F.linear(scale * hidden, torch.cat([layer.rest_B, layer.lora_B], 1))

@@ -2,6 +2,7 @@
 
 from pfl_lightning.uplink.attacks import ALIE, IPM, Attack, Collusion, Gaussian, MinMax, Scaled, SignFlip
 from pfl_lightning.uplink.steps import (
+    BITS,
     MEMORY,
     Clip,
     ErrorFeedback,
@@ -13,6 +14,7 @@ from pfl_lightning.uplink.steps import (
     Sign,
     Step,
     TopK,
+    bits_of_entries,
     one_by_one,
     pass_on,
     rebase_stale_uploads,
@@ -20,6 +22,7 @@ from pfl_lightning.uplink.steps import (
 
 __all__ = [
     "ALIE",
+    "BITS",
     "IPM",
     "MEMORY",
     "Attack",
@@ -38,6 +41,7 @@ __all__ = [
     "SignFlip",
     "Step",
     "TopK",
+    "bits_of_entries",
     "one_by_one",
     "pass_on",
     "rebase_stale_uploads",

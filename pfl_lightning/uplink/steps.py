@@ -243,8 +243,13 @@ class Hold(Step):
         bits: Tree = {}
         for name, mask in select(self.masks(senders.ids), rows).items():
             sent[name] = torch.where(mask, rows[name], received[name])
-            bits[BITS + name] = 8 * rows[name].element_size() * mask.reshape(len(mask), -1).sum(1)
+            bits[BITS + name] = bits_of_entries(mask, rows[name])
         return {**sent, **bits}
+
+
+def bits_of_entries(mask: Tensor, rows: Tensor) -> Tensor:
+    """Bits of those entries of a tensor that a mask says, ``[clients]``; both are ``[clients, ...]``."""
+    return 8 * rows.element_size() * mask.reshape(len(mask), -1).sum(1)
 
 
 class Clip(Step):

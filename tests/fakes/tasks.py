@@ -106,6 +106,7 @@ def mask_data(base):
     return Data
 
 
+ADAPTED = ("FedALT", "FedDPA", "FlexLoRA", "HetLoRA")  # in linear layers of the body
 LENGTH = 6
 VOCABULARY = 5
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 from fakes.methods import Models, PersonalSGD, distance, make_method, tensors
 from fakes.networks import Nested, Tied
-from fakes.tasks import TASKS
+from fakes.tasks import ADAPTED, TASKS
 from torch import nn
 from torch.optim import SGD
 
@@ -60,6 +60,7 @@ def over_secure_sums(kind, **options):
 EVERY_RATE = {"weight_decay": 0.1, "decay_biases": True, "clip_norm": 0.5, "momentum": 0.5}
 ADAPTER = LoRA(2, targets=["fc1", "features.0"])
 SPARSE = Sparsity(weight=1e-2, threshold=1e-2, prune=True)
+ADAPTER = LoRA(2, targets=["fc1", "features.0"])
 METHODS = {
     "APFL": partial(methods.APFL, epochs=2, lr=0.05),  # its weights move from the second step on
     "APPLE": partial(methods.APPLE, lr=0.5, relation_lr=0.05),
@@ -78,6 +79,8 @@ METHODS = {
     "DisPFL, uniform and random": partial(methods.DisPFL, layers="uniform", regrow="random", mixing="uniform"),
     "Ditto": methods.Ditto,
     "FedALA": partial(methods.FedALA, weight_lr=5.0, weight_epochs=2),
+    "FedALT": partial(methods.FedALT, adapter=ADAPTER),
+    "FedALT over secure sums": partial(over_secure_sums, methods.FedALT, adapter=ADAPTER),
     "FedAMP": partial(methods.FedAMP, sigma=1.0, attention_lr=0.1, proximity=0.5),
     "FedAS": partial(methods.FedAS, align_lr=0.05),
     "FedAS over secure sums": partial(over_secure_sums, methods.FedAS),
@@ -156,6 +159,8 @@ METHODS = {
     "FedMRL": methods.FedMRL,
     "FedMRL with a small network": partial(methods.FedMRL, shared_network=partial(MLP, hidden=(3,))),
     "FedMRL with two networks": partial(with_two_networks, methods.FedMRL),
+    "HetLoRA": partial(methods.HetLoRA, adapter=ADAPTER, ranks=[2, 1, 2], decay=0.5),
+    "HetLoRA over secure sums": partial(over_secure_sums, methods.HetLoRA, adapter=ADAPTER, ranks=[1, 2]),
     "HeteroFL": partial(methods.HeteroFL, rates=[1.0, 0.4, 0.25]),
     "HeteroFL over secure sums": partial(over_secure_sums, methods.HeteroFL, rates=[0.6, 1.0]),
     "Floco": partial(methods.Floco, endpoints=3, uniform_rounds=2),
@@ -204,6 +209,7 @@ NEED_A_BODY = (
     *(
         "ClientLoop",
         "DePRL",
+        "FedALT",
         "FedAS",
         "FedBABU",
         "FedCP",
@@ -224,6 +230,7 @@ NEED_A_BODY = (
         "FedTGP",
         "Floco",
         "GPFL",
+        "HetLoRA",
     ),
     *("FML", "FedKD", "FedMRL", "KNNPer", "LGFedAvg", "MOON", "PFedFDA", "RoLoRA"),
 )
@@ -248,12 +255,15 @@ WITHOUT_SUMS = (
 )
 WITHOUT_A_VOTE = (
     *WITHOUT_SUMS,
+    "FedALT",
     "FedAS",
     "FedDistill",
     "FLoRA",
     "FedEM",
     "FedExLoRA",
     "FedProto",
+    "FlexLoRA",
+    "HetLoRA",
     "HeteroFL",
     "IFCA",
     "Local",
