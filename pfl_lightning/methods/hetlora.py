@@ -1,4 +1,3 @@
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,13 +9,13 @@ from pfl_lightning.data import Round
 from pfl_lightning.federation.accounting import Traffic
 from pfl_lightning.federation.client_states import all_rows
 from pfl_lightning.methods.families.averaging import ServerOptimized
-from pfl_lightning.methods.families.ranked import Ranked
+from pfl_lightning.methods.families.ranked import Adapters, Ranked
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, movable, wide
 from pfl_lightning.uplink import BITS
 
 RANK = "rank"  # of each client
-NORM = "norm"  # of the products of its adapters
+NORM = "product_norm"  # of its adapters
 LEAST = 1e-10  # what norms have added, so that they may all be 0
 
 
@@ -30,11 +29,12 @@ class HetLoRA(Ranked, ServerOptimized):
         k    = max(1, floor(decay * r_i))
         r_i  = k and cut B_i, A_i, if sum |B_i[:, k:]| |A_i[k:]| has fallen  # over layers
         s_i  = sqrt(sum over layers of |B_i A_i|^2)
-        A    = A - server_lr * (A - sum_i s_i * A_i / sum_i s_i),  and B likewise, where A_i and B_i are padded
+        A    = A - server_lr * (A - sum_i s_i * A_i / sum_i s_i)  # and B likewise
 
-    The head trains too, and its mean is plain. Clients are evaluated with the largest rank (``global``), and with the
-    first r_i rows (``personal``). If all ranks are that of the adapter, all s_i are equal and ``decay`` is 1, it is
-    FedIT with uniform weights. Clients send and receive what they hold, and s_i. Models are not pruned.
+    with A_i and B_i padded by zeros. The head trains too, and its mean is plain. Clients are evaluated with the largest
+    rank (``global``), and with the first r_i rows (``personal``). If all ranks are that of the adapter, all s_i are
+    equal and ``decay`` is 1, it is FedIT with uniform weights. Clients send and receive what they hold, and send s_i.
+    Models are not pruned.
 
     Paper: Cho, Liu, Xu, Fahrezi, Joshi, Heterogeneous LoRA for Federated Fine-tuning of On-Device Foundation Models,
     EMNLP 2024, arXiv:2401.06432.
@@ -82,24 +82,15 @@ class HetLoRA(Ranked, ServerOptimized):
         """Train, cut the adapters, and weigh what is uploaded of them by its norm."""
         ranks = received.own[RANK]
         shorter = (self.decay * ranks.double() + ROUNDING).long().clamp(min=1)
-        before = self.norms_beyond(shorter, self.corner(received, cohort.ids).own)
+        before = norms_beyond(shorter, self.adapters(self.corner(received, cohort.ids).own))
         trained, losses = super().local_update(cohort, received, key)
-        ranks = torch.where(self.norms_beyond(shorter, trained.own) < before, shorter, ranks)
+        ranks = torch.where(norms_beyond(shorter, self.adapters(trained.own)) < before, shorter, ranks)
         masks = self.masks(ranks - 1)
         held = {name: trained.own[name] * masks[name] for name in sorted(self.parts["*lora_*"])}
-        norms = norms_of_products([*self.adapters(held).values()]) + LEAST
+        norms = norms_of_products(self.adapters(held)) + LEAST
         weighted = {name: wide(norms, tensor) * tensor for name, tensor in held.items()}
         bits = {BITS + name: each for name, each in self.bits_of_adapters(ranks - 1, held).items()}
         return trained.with_own({**weighted, **bits, NORM: norms, RANK: ranks}), losses
-
-    def norms_beyond(self, ranks: Tensor, tensors: Tree) -> Tensor:
-        """What the cut depends on: the product of the norms of A and B beyond some ranks, added up over layers."""
-        products = []
-        for a, b in self.adapters(tensors).values():
-            beyond = torch.arange(a.shape[1], device=a.device) >= ranks[:, None]
-            norms = [part.flatten(1).norm(dim=1) for part in (a * beyond[:, :, None], b * beyond[:, None])]
-            products.append(norms[0] * norms[1])
-        return torch.stack(products).sum(0)
 
     def server_update(self, mean: Tree, batch: Round) -> None:
         """Divide by the sum of the norms; what nobody holds stays."""
@@ -111,7 +102,17 @@ class HetLoRA(Ranked, ServerOptimized):
         super().server_update(target, batch)
 
 
-def norms_of_products(factors: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-    """Norms of some clients' products B A over all layers, ``[clients]``; of A and B in each layer."""
-    squares = [((b.mT @ b) * (a @ a.mT)).sum((1, 2)) for a, b in factors]  # without the products, which are large
+def norms_beyond(ranks: Tensor, adapters: Adapters) -> Tensor:
+    """What a cut depends on: the products of the norms of A and B beyond some ranks, added up over layers."""
+    products = []
+    for a, b in adapters.values():
+        beyond = torch.arange(a.shape[1], device=a.device) >= ranks[:, None]
+        norms = [part.flatten(1).norm(dim=1) for part in (a * beyond[:, :, None], b * beyond[:, None])]
+        products.append(norms[0] * norms[1])
+    return torch.stack(products).sum(0)
+
+
+def norms_of_products(adapters: Adapters) -> Tensor:
+    """Norms of some clients' products B A over all layers, ``[clients]``."""
+    squares = [((b.mT @ b) * (a @ a.mT)).sum((1, 2)) for a, b in adapters.values()]  # the products would be large
     return torch.stack(squares).sum(0).clamp(min=0).sqrt()

@@ -8,6 +8,7 @@ import torch
 from fakes.cohorts import examples_of
 from fakes.loops import cross_entropy, samples_of
 from fakes.methods import built, distance, tensors
+from fakes.tasks import ADAPTED
 from methods.test_contract import KINDS
 from torch.func import grad
 

@@ -82,7 +82,7 @@ def test_rows_that_nobody_holds_stay_as_they_were(train, ragged_data):
 
 
 def test_if_ranks_and_norms_are_equal_it_is_fedit_with_uniform_weights(train, monkeypatch):
-    monkeypatch.setattr(hetlora, "norms_of_products", lambda factors: torch.full((len(factors[0][0]),), 0.5))
+    monkeypatch.setattr(hetlora, "norms_of_products", lambda adapters: torch.full((len(adapters["fc1"][0]),), 0.5))
     method = train(HetLoRA, 2, adapter=ADAPTER, decay=1.0)
     fedit = train(partial(FedAvg, weighting="uniform"), 2, adapter=ADAPTER)
     assert distance(shared(fedit), method.network) < 1e-9

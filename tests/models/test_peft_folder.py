@@ -44,6 +44,20 @@ def test_peft_gives_the_outputs_of_the_client(trained, ragged_data, tmp_path):
     torch.testing.assert_close(model.merge_and_unload()(images), merged(images), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("make", [FlexLoRA, HetLoRA])
+def test_a_smaller_rank_is_a_folder_of_the_whole_one_with_zeros(make, ragged_data, fit, tmp_path):
+    peft = pytest.importorskip("peft")
+    method = built(make, ragged_data(), network=SMALL, adapter=ADAPTER, ranks=[3, 1])
+    fit(method, ragged_data(), 2, bare=True)
+    head = {method.network.original_name(name) for name in method.parts["head"]}
+    write_peft(method.client(3, "personal", merged=False), ADAPTER, head, tmp_path / "client")
+    base = built(Local, ragged_data(), network=SMALL).network
+    model = peft.PeftModel.from_pretrained(base, tmp_path / "client").eval()
+    images = torch.randn(4, 1, 16, 16)
+    torch.testing.assert_close(model(images), method.client(3, "personal")(images), rtol=0, atol=1e-12)
+    assert (model(images) - method.client(3, "global")(images)).abs().max() > 1e-6
+
+
 def test_it_comes_back_in_and_what_peft_writes_does_too(trained, ragged_data, tmp_path):
     peft = pytest.importorskip("peft")
     exported(trained, 3, tmp_path / "client")

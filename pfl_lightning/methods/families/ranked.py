@@ -11,6 +11,8 @@ from pfl_lightning.models import adapted_layers, both_factors
 from pfl_lightning.tree import Tree, movable, select
 from pfl_lightning.uplink import bits_of_entries
 
+Adapters = dict[str, tuple[Tensor, Tensor]]  # A and B by the path of their layer
+
 
 class Ranked(Nested):
     """Clients train adapters of unequal ranks: the first rows of A and columns of B in one network with the largest.
@@ -55,7 +57,7 @@ class Ranked(Nested):
             corners.append(corner)
         return corners
 
-    def adapters(self, tensors: Tree) -> dict[str, tuple[Tensor, Tensor]]:
+    def adapters(self, tensors: Tree) -> Adapters:
         """A and B of each adapted layer among some tensors, by its path."""
         return {path: (tensors[f"{path}.lora_A"], tensors[f"{path}.lora_B"]) for path in self.layers}
 
