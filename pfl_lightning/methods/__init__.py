@@ -45,6 +45,7 @@ from pfl_lightning.methods.fedprox import FedProx
 from pfl_lightning.methods.fedrep import FedRep
 from pfl_lightning.methods.fedrod import FedRoD
 from pfl_lightning.methods.fedtgp import FedTGP
+from pfl_lightning.methods.flexlora import FlexLoRA
 from pfl_lightning.methods.floco import Floco
 from pfl_lightning.methods.flora import FLoRA
 from pfl_lightning.methods.fml import FML
@@ -121,7 +122,9 @@ __all__ = [
     "FedRep",
     "FedRoD",
     "FedTGP",
+    "FlexLoRA",
     "Floco",
+    "HetLoRA",
     "HeteroFL",
     "HeurFedAMP",
     "KNNPer",

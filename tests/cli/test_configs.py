@@ -15,8 +15,8 @@ from pfl_lightning.settings.shipped_files import configs
 
 SMALL = "--model.network=MLP --model.network.hidden=[8,8] --data.num_clients=8 --data.max_samples=20"
 FEW_CLIENTS = "--data.num_clients=8 --data.max_samples=20"
-ADAPTERS = ("feddpa", "fedex-lora", "fedit", "fedsa-lora", "ffa-lora", "flora", "local-lora", "rolora")
-WITH_NETWORK = [f"methods/{name}" for name in ("fedbn", *ADAPTERS)]
+ADAPTED = ("fedalt", "feddpa", "fedex-lora", "fedit", "fedsa-lora", "ffa-lora", "flexlora", "flora", "hetlora")
+WITH_NETWORK = [f"methods/{name}" for name in ("fedbn", "local-lora", "rolora", *ADAPTED)]
 FEW = "--data.num_clients=20 --model.local.epochs=1 --model.eval_epochs=1 --model.head_epochs=1"
 DELTA = "--data.num_clients=8 --data.partition.min_samples=1 --data.participation.pool_size=4"
 DEPRL = "--data.num_clients=3 --data.partition.min_size=1 --data.max_samples=4 --model.head_epochs=1"

@@ -19,7 +19,7 @@ from pfl_lightning.tasks import (
     Survival,
 )
 
-OF_ADAPTERS = ("FedDPA", "FedExLoRA", "FLoRA", "RoLoRA")
+ADAPTED = ("FedALT", "FedDPA", "FedExLoRA", "FLoRA", "FlexLoRA", "HetLoRA", "RoLoRA")  # in linear layers of the body
 PIXELS = partial(UNet, channels=[2, 3])
 
 
@@ -101,12 +101,11 @@ def mask_data(base):
 
     class Data(data_of(base, Segmentation().sized(3), masks_of)):
         network = PIXELS
-        unsuitable = (*OF_ADAPTERS, "FedCP", "FedDBE", "Floco", "GPFL", "HeteroFL", "PFedSim")
+        unsuitable = (*ADAPTED, "FedCP", "FedDBE", "Floco", "GPFL", "HeteroFL", "PFedSim")
 
     return Data
 
 
-ADAPTED = ("FedALT", "FedDPA", "FlexLoRA", "HetLoRA")  # in linear layers of the body
 LENGTH = 6
 VOCABULARY = 5
 
@@ -127,7 +126,7 @@ def token_data(base):
         input_kind = "tokens"
         task = NextToken().sized(VOCABULARY)
         network = partial(CharGRU, hidden=4)
-        unsuitable = (*OF_ADAPTERS, "HeteroFL", "LGFedAvg")  # it has two layers, and none that they adapt or narrow
+        unsuitable = (*ADAPTED, "HeteroFL", "LGFedAvg")  # it has two layers, and none that they adapt or narrow
 
         def load(self):
             random = torch.Generator().manual_seed(0)

@@ -20,20 +20,16 @@ from pfl_lightning.methods import (
     FedAvg,
     FedBABU,
     FedBN,
-    FedDPA,
-    FedExLoRA,
     FedRep,
-    FLoRA,
     LinearFedRep,
     Local,
     Method,
-    RoLoRA,
     Sparsity,
 )
 from pfl_lightning.models import VGG
 
-OF_ADAPTERS = (FedDPA, FedExLoRA, FLoRA, RoLoRA)
-EVERY = [kind for kind in KINDS if kind not in (Method, ClientLoop, LinearFedRep, FedBN, *OF_ADAPTERS)]
+OTHERS = (Method, ClientLoop, LinearFedRep, FedBN)
+EVERY = [kind for kind in KINDS if kind not in OTHERS and kind.__name__ not in ADAPTED]
 STEPS = {"epochs": 3, "epoch_steps": 1}
 
 

@@ -25,9 +25,9 @@ from pfl_lightning.tree import Params
 ROWS = {"FedAvg": FedAvg, "FedRep": partial(FedRep, head_epochs=2), "Ditto": Ditto}
 some_methods = pytest.mark.parametrize("make", ROWS.values(), ids=ROWS)
 WHOLE_ROUNDS = {
-    *("APPLE", "CFL", "DPSGD", "DeltaFL", "DePRL", "DisPFL", "FLoRA", "FedAMP", "FedAS", "FedCAC", "FedDBE"),
-    *("FedDistill", "FedEM", "FedExLoRA", "FedFomo", "FedGH", "FedPAC", "FedTGP", "Floco", "HeteroFL", "HeurFedAMP"),
-    *("IFCA", "PFedGraph", "PFedHN", "PFedSim", "RoLoRA"),
+    *("APPLE", "CFL", "DPSGD", "DeltaFL", "DePRL", "DisPFL", "FLoRA", "FedALT", "FedAMP", "FedAS", "FedCAC", "FedDBE"),
+    *("FedDistill", "FedEM", "FedExLoRA", "FedFomo", "FedGH", "FedPAC", "FedTGP", "FlexLoRA", "Floco", "HetLoRA"),
+    *("HeteroFL", "HeurFedAMP", "IFCA", "PFedGraph", "PFedHN", "PFedSim", "RoLoRA"),
 }
 TERMS_BEGIN_AS_ZERO = ("FedDyn", "FedProto", "MOON", "SCAFFOLD")
 POSSIBLE = [FIRST[kind] for kind in KINDS if kind in FIRST and kind.__name__ not in WHOLE_ROUNDS]

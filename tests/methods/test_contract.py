@@ -153,6 +153,8 @@ METHODS = {
     "FedRoD": partial(methods.FedRoD, personal_epochs=2),
     "GPFL": partial(methods.GPFL, strength=0.1),
     "GPFL over secure sums": partial(over_secure_sums, methods.GPFL),
+    "FlexLoRA": partial(methods.FlexLoRA, adapter=ADAPTER, ranks=[2, 1]),
+    "FlexLoRA over secure sums": partial(over_secure_sums, methods.FlexLoRA, adapter=ADAPTER, ranks=[2, 1]),
     "FML": methods.FML,
     "FML over secure sums": partial(over_secure_sums, methods.FML),
     "FML with two networks": partial(with_two_networks, methods.FML),
@@ -202,9 +204,9 @@ NETWORKS = {
 }
 
 WRITTEN_BY_THE_SERVER = ("cloud.",)  # prefixes of the rows that a round changes for all clients, also for absent ones
-# a client may regrow what it has pruned, have nothing to weigh yet, or as many samples of each class; embeddings, and
-# what follows a warm-up, move from the second round on
-MAY_STAY = ("mask.", "weight.", "embedding", "fc3.class_shares", "fc3.centre", "joined")
+# a client may regrow what it has pruned, or prune nothing, have nothing to weigh yet, or as many samples of each class;
+# embeddings, and what follows a warm-up, move from the second round on
+MAY_STAY = ("mask.", "rank", "weight.", "embedding", "fc3.class_shares", "fc3.centre", "joined")
 NEED_A_BODY = (
     *(
         "ClientLoop",
@@ -228,6 +230,7 @@ NEED_A_BODY = (
         "FedProto",
         "FedRep",
         "FedTGP",
+        "FlexLoRA",
         "Floco",
         "GPFL",
         "HetLoRA",
@@ -281,7 +284,7 @@ VOTES = {
 }
 UNSUITABLE = {
     "logistic": NEED_A_BODY,
-    "convnet": ("FedDPA", "FedExLoRA", "FLoRA", "RoLoRA"),  # which adapts linear layers of the body
+    "convnet": ADAPTED,  # which adapt linear layers of the body
     # whose features cannot be pooled, and which has a layer that nothing uses
     "own": ("HeteroFL", *(name for name in METHODS if name.endswith("two networks"))),
 }

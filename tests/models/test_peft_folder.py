@@ -8,7 +8,7 @@ from fakes.methods import built, distance, make_method, tensors
 
 from pfl_lightning.data import Arrays
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import FedAvg, FedDPA, FedExLoRA, FedPer, FLoRA, Local
+from pfl_lightning.methods import FedAvg, FedDPA, FedExLoRA, FedPer, FlexLoRA, FLoRA, HetLoRA, Local
 from pfl_lightning.models import LoRA, ViT
 from pfl_lightning.models.hugging_face import HuggingFaceModel
 from pfl_lightning.models.peft_folder import write_peft
