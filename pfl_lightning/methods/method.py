@@ -633,6 +633,7 @@ class Method(pl.LightningModule):
         check_classes(type(self).__name__, self.needs, self.task)
         networks = self._start(self.make_network, seed=seed, extend=self._extend)
         self.complete_networks(networks, seed)
+        self._start = partial(self._start, pretrained={})  # vectors of all words are not to be kept
         loss = None if type(self).sample_losses is Method.sample_losses else Loss(self.sample_losses)
         self.architectures = build_architectures(self, networks, seed, weights, loss, 4 * prod(outputs))
         name = type(self).__name__
