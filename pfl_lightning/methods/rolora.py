@@ -4,8 +4,8 @@ from torch import Tensor
 
 from pfl_lightning.client import Examples
 from pfl_lightning.methods.families.averaging import Averaging
-from pfl_lightning.methods.families.exact_lora import with_both_factors
 from pfl_lightning.methods.families.fine_tuned import FineTuned
+from pfl_lightning.models import both_factors
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params
 
@@ -37,7 +37,7 @@ class RoLoRA(FineTuned, Averaging):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.adapter = with_both_factors(self)
+        self.adapter = both_factors(self.adapter, type(self).__name__)
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train the factor whose turn it is, and the head."""

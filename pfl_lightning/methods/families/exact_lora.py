@@ -5,13 +5,11 @@ from torch import Tensor
 
 from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
-from pfl_lightning.errors import PflError
 from pfl_lightning.federation.accounting import Traffic
 from pfl_lightning.federation.cohort import Trained
 from pfl_lightning.methods.families.averaging import Aggregated, Weighted
 from pfl_lightning.methods.families.fine_tuned import FineTuned
-from pfl_lightning.methods.method import Method
-from pfl_lightning.models import LoRA, Network, Part
+from pfl_lightning.models import Network, Part, adapted_layers, both_factors
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, movable, select
 
@@ -45,14 +43,14 @@ class ExactLoRA(FineTuned, Weighted, Aggregated):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.adapter = with_both_factors(self)
+        self.adapter = both_factors(self.adapter, type(self).__name__)
         self.rank = int(self.adapter.rank)
         self.strength = self.adapter.scale
 
     @property
     def layers(self) -> list[str]:
         """Paths of the layers that are adapted."""
-        return [name.removesuffix(".lora_B") for name in sorted(self.parts["*lora_B"])]
+        return adapted_layers(self.parts["all"])
 
     def rank_of_change(self, uploads: int) -> int:
         """The largest rank that the change of W can have in a round with so many uploads."""
@@ -119,16 +117,3 @@ def product(b: Tensor, a: Tensor) -> Tensor:
     """B A, of one layer or of one for each client."""
     with torch.autocast(b.device.type, enabled=False):  # mixed precision must not apply to averages
         return b @ a
-
-
-def with_both_factors(method: Method) -> LoRA:
-    """The adapters of a method that trains A and B; ``LoRA`` with its own defaults if it has none.
-
-    Raises:
-        PflError: If A does not train.
-    """
-    adapter = method.adapter or LoRA()
-    if adapter.freeze_a:
-        name = type(method).__name__
-        raise PflError(f"model.adapter.freeze_a: True is not possible with {name}, which trains A; allowed: False")
-    return adapter
