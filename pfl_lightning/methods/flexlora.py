@@ -72,9 +72,9 @@ def factors(product: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
         a: A so far, ``[rank, inputs]``.
 
     Examples:
-        >>> factors(torch.tensor([[0.0, -3.0], [2.0, 0.0]]), torch.ones(1, 2))
-        (tensor([[0., 1.]]), tensor([[-3.],
-                [0.]]))
+        >>> a, b = factors(torch.tensor([[0.0, -3.0], [2.0, 0.0]]), torch.ones(1, 2))
+        >>> a.tolist(), b.tolist()
+        ([[0.0, 1.0]], [[-3.0], [0.0]])
     """
     u, values, v = torch.linalg.svd(product.double(), full_matrices=False)
     largest = v.gather(1, v.abs().argmax(1, keepdim=True))
