@@ -1,8 +1,6 @@
 from typing import Any
 
-import torch
 from torch import Tensor
-from torch.optim import SGD
 
 from pfl_lightning.bounds import NonNegativeInt
 from pfl_lightning.client import Examples
@@ -56,10 +54,8 @@ class FedGH(ClassMeans):
         """Train the head."""
         features, classes = self.uploaded(batch)
         head = self.network.get_submodule(self.head_path)
-        optimizer = SGD(head.parameters(), lr=float(self.server_lr))
-        for places in self.mini_batches(batch, len(classes), self.server_epochs):
-            with torch.enable_grad():
-                loss = self.sample_losses(head(features[places]), classes[places]).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+
+        def loss_of(places: Tensor) -> Tensor:
+            return self.sample_losses(head(features[places]), classes[places]).mean()
+
+        self.server_steps(batch, head.parameters(), len(classes), self.server_epochs, loss_of)

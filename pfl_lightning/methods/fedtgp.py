@@ -4,7 +4,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.optim import SGD
 
 from pfl_lightning.bounds import NonNegativeFloat, NonNegativeInt
 from pfl_lightning.client import Examples
@@ -17,9 +16,8 @@ from pfl_lightning.methods.families.prototypes import (
     nearest_prototype,
     no_prototypes,
 )
-from pfl_lightning.models import MLP, Network, Part, start_network
+from pfl_lightning.models import MLP, Architectures, Network, Part, start_network
 from pfl_lightning.seeding import Key, seed_of
-from pfl_lightning.tasks import Task
 from pfl_lightning.tree import Params, Tree, prefixed, select, sum_type
 
 EMBEDDINGS = "embeddings"
@@ -74,12 +72,9 @@ class FedTGP(ClassMeans):
         self.largest_margin = largest_margin
         self.server_epochs = server_epochs
 
-    def build(
-        self, input_shape: tuple[int, ...], task: Task, num_clients: int, seed: int = 0, *args: Any, **kwargs: Any
-    ) -> None:
-        """Keep the seed for the generator; see ``Method.build``."""
+    def complete_networks(self, networks: Architectures, seed: int) -> None:
+        """Keep the seed for the generator."""
         self.generator_seed = seed_of(seed, GENERATOR)
-        super().build(input_shape, task, num_clients, seed, *args, **kwargs)
 
     def server_state(self, tensors: Tree) -> Tree:
         """No prototypes yet, and random embeddings, ``[classes, features]``, and generator (``generator.*``)."""
@@ -110,13 +105,11 @@ class FedTGP(ClassMeans):
         state[SHARES] += counts
         gap = margin(sums[counts > 0] / counts[counts > 0, None], self.largest_margin)
         leaves = {name: state[name].clone().requires_grad_() for name in state.keys() - {PROTOTYPES, SHARES}}
-        optimizer = SGD(leaves.values(), lr=float(self.server_lr))
-        for places in self.mini_batches(batch, len(classes), self.server_epochs):
-            with torch.enable_grad():
-                loss = self.contrast(features[places], classes[places], generated(leaves), gap)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+
+        def loss_of(places: Tensor) -> Tensor:
+            return self.contrast(features[places], classes[places], generated(leaves), gap)
+
+        self.server_steps(batch, leaves.values(), len(classes), self.server_epochs, loss_of)
         for name, tensor in {**leaves, PROTOTYPES: generated(leaves)}.items():
             state[name].copy_(tensor.detach())
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pfl_lightning import files
 from pfl_lightning.errors import PflError
-from pfl_lightning.models.adapters import Attention, LoRA
+from pfl_lightning.models.adapters import Attention, LoRA, adapted_layers
 from pfl_lightning.models.hugging_face import INSTALL
 from pfl_lightning.models.network import Network
 from pfl_lightning.tree import Tree, digest
@@ -41,11 +41,12 @@ class PeftTensors(dict[str, Tensor]):
         Raises:
             PflError: If it does not.
         """
-        names = {network.original_name(name): name for name in network.state_dict()}
+        state = network.state_dict()
+        names = {network.original_name(name): name for name in state}
         if unknown := sorted(self.keys() - names.keys()):
             allowed = "allowed: model.adapter.targets as in the folder's target_modules, and its network"
             raise PflError(f"{key} has {unknown[0]}, which {network.kind} has not; {allowed}")
-        tensors = {alias: network.state_dict()[name] for alias, name in names.items() if name not in head}
+        tensors = {alias: state[name] for alias, name in names.items() if name not in head}
         if self.base not in ("", base_digest(tensors)):
             raise PflError(f"{key} has adapters of other weights than those of {network.kind}; allowed: the same ones")
 
@@ -88,7 +89,7 @@ def write_peft(module: nn.Module, adapter: LoRA, head: Collection[str], folder: 
     if any(hasattr(each, "lora_hook") and each.weight.requires_grad for each in module.modules()):
         raise PflError("as: peft has no adapters of weights that have moved too; allowed: file, with merged weights")
     state = {name: tensor.contiguous() for name, tensor in module.state_dict().items()}
-    layers = sorted(name.removesuffix(FACTORS[0]) for name in state if name.endswith(FACTORS[0]))
+    layers = adapted_layers(state)
     tensors = {f"{PREFIX}{name}.weight": state[name] for path in layers for name in (path + each for each in FACTORS)}
     tensors |= {f"{PREFIX}{name}": state[name] for name in head}
     base = base_digest({name: tensor for name, tensor in state.items() if name not in head})

@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from math import log
 from typing import Any, NamedTuple
@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.optim import SGD
 
 from pfl_lightning.bounds import NonNegativeFloat, PositiveFloat, PositiveInt
 from pfl_lightning.client import Examples, Phase
@@ -142,6 +143,26 @@ class ClassMeans(Method):
         for epoch in range(epochs):
             source = torch.Generator().manual_seed(seed_of(batch.seed, "server", batch.round_index, epoch))
             yield from torch.randperm(uploads, generator=source).to(self.device).split(self.server_batch)
+
+    def server_steps(
+        self, batch: Round, parameters: Iterable[Tensor], uploads: int, epochs: int, loss_of: Callable[[Tensor], Tensor]
+    ) -> None:
+        """Train by SGD at the server.
+
+        Args:
+            batch: The round.
+            parameters: What trains.
+            uploads: Number of uploads.
+            epochs: Epochs over them.
+            loss_of: The loss of a mini-batch, given the places of its uploads.
+        """
+        optimizer = SGD(parameters, lr=float(self.server_lr))
+        for places in self.mini_batches(batch, uploads, epochs):
+            with torch.enable_grad():
+                loss = loss_of(places)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
 
     def count_traffic(self, batch: Round, up: Traffic, down: Traffic) -> None:
         """Participants send their mean features of each class that they have."""
