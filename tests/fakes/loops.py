@@ -41,11 +41,16 @@ def plain_rounds(loop, method, data, rounds, **options):
     return plain
 
 
+def places(own, key, epochs=1, batch_size=4):
+    """Which samples of one client are in its mini-batches in some epochs, one list an epoch."""
+    orders = (permutations((*key, "order", epoch), own.ids, own.counts, own.longest)[0] for epoch in range(epochs))
+    return [order.split(batch_size) for order in orders]
+
+
 def batches(own, key, epochs=1, batch_size=4):
     """The mini-batches of one client in some epochs, as lists of inputs and targets, one list an epoch."""
     inputs, targets = samples_of(own)
-    orders = (permutations((*key, "order", epoch), own.ids, own.counts, len(targets))[0] for epoch in range(epochs))
-    return [[(inputs[batch], targets[batch]) for batch in order.split(batch_size)] for order in orders]
+    return [[(inputs[at], targets[at]) for at in epoch] for epoch in places(own, key, epochs, batch_size)]
 
 
 def cross_entropy(network, tensors, inputs, targets):
@@ -72,8 +77,14 @@ def near_prototypes(model, inputs, targets, prototypes):
 
 def descended(model, loss, own, key, lr=0.1, epochs=1):
     """Tensors after a step along the gradient for each mini-batch; ``loss`` is of tensors, inputs and targets."""
-    for batch in chain(*batches(own, key, epochs)):
-        slopes = grad(loss)(model, *batch)
+    inputs, targets = samples_of(own)
+    return descended_at(model, lambda tensors, at: loss(tensors, inputs[at], targets[at]), own, key, lr, epochs)
+
+
+def descended_at(model, loss, own, key, lr=0.1, epochs=1):
+    """The same for a loss of tensors and of which samples are in the mini-batch."""
+    for at in chain(*places(own, key, epochs)):
+        slopes = grad(loss)(model, at)
         model = {name: tensor - lr * slopes[name] for name, tensor in model.items()}
     return model
 

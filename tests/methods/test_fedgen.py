@@ -2,17 +2,16 @@ from functools import partial
 
 import pytest
 import torch
-from fakes.loops import features, participants
+from fakes.loops import descended_at, features, participants
 from fakes.methods import assert_shared, built, distance, row, rows, stepping, tensors, weighted_mean
 from plain_methods import samples_of
 from torch import nn
-from torch.func import grad
 from torch.nn import functional as F
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedGen, LGFedAvg
 from pfl_lightning.methods.fedgen import companions_of
-from pfl_lightning.seeding import permutations, random_bits, seed_of
+from pfl_lightning.seeding import random_bits, seed_of
 from pfl_lightning.system import Participation
 from pfl_lightning.tree import Params
 
@@ -126,12 +125,7 @@ def test_a_round_is_a_plain_loop_over_samples_and_their_companions(data_of, fit,
             outputs = [head_of(model, features(model, inputs[batch])), head_of(model, companions[batch])]
             return cross_entropy(outputs[0], targets[batch]) + 0.7 * cross_entropy(outputs[1], labels[batch])
 
-        for epoch in range(2):
-            (order,) = permutations((*key, "all", "order", epoch), own.ids, own.counts, count)
-            for batch in order.split(4):
-                slopes = grad(loss)(model, batch)
-                model = {name: tensor - 0.1 * slopes[name] for name, tensor in model.items()}
-        return model
+        return descended_at(model, loss, own, (*key, "all"), epochs=2)
 
     clients = [plainly(client, own) for client, own in participants(data, 0)]
     fit(method, data, 1, bare=True)

@@ -2,15 +2,14 @@ from functools import partial
 
 import pytest
 import torch
-from fakes.loops import features, participants
+from fakes.loops import descended_at, features, participants
 from fakes.methods import assert_weighted_mean, built, distance, rows, stepping, tensors
 from plain_methods import samples_of
-from torch.func import grad
 from torch.nn import functional as F
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg, Floco
-from pfl_lightning.seeding import permutations, random_bits
+from pfl_lightning.seeding import random_bits
 from pfl_lightning.server import principal_coordinates, spread_on_simplex
 from pfl_lightning.system import Participation
 
@@ -63,12 +62,7 @@ def test_a_round_is_a_plain_loop_over_mini_batches_at_random_points(has_region, 
             weight = sum(share * each for share, each in zip(points[batch[0]], endpoints, strict=True))
             return F.cross_entropy(F.linear(features(model, inputs[batch]), weight, model["fc3.bias"]), targets[batch])
 
-        for epoch in range(2):
-            (order,) = permutations((*key, "all", "order", epoch), own.ids, own.counts, own.longest)
-            for batch in order.split(4):
-                slopes = grad(loss)(model, batch)
-                model = {name: tensor - 0.1 * slopes[name] for name, tensor in model.items()}
-        return model
+        return descended_at(model, loss, own, (*key, "all"), epochs=2)
 
     clients = [plainly(client, own) for client, own in participants(data, 0)]
     fit(method, data, 1, bare=True)
