@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn, get_args
 
 import torch
-from benchmarks import evaluation, loading, report, training
+from benchmarks import evaluation, loading, report, training, voting
 from benchmarks.device import CPU, Accelerator, device_of
 from benchmarks.figure import ratio_figure
 from benchmarks.population import measure_population
@@ -38,6 +38,7 @@ from pfl_lightning.report import save_figure
 CONTESTS: dict[str, Callable[..., Contest]] = {
     "data-loading": loading.contest,
     "evaluation": evaluation.contest,
+    "votes": voting.contest,
 }  # the other workloads train
 OURS = rounds.HERE / "ours.py"
 
@@ -155,7 +156,8 @@ def main(
             other targets than classes (multilabel-mlp, forecast-mlp, segment-unet, next-char-gru), clients with four
             networks (families-mlp, families-cnn),
             adapters in a ViT (lora-tiny-vit, lora-small-vit, lora-last-third, lora-fedrep), data-loading, evaluation,
-            population, gossip-population, lora-population; all by default, and none for [].
+            votes (where the plain round has a weighted mean), population, gossip-population, lora-population; all by
+            default, and none for [].
         backends: One or more of auto, sequential, batched; all by default. Populations always run with auto, and
             data loading is the same for all.
         repeats: Measured rounds of each; for populations fresh processes, for peers runs of their programs.

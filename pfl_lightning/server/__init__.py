@@ -6,6 +6,7 @@ from pfl_lightning.server.distances import (
     GeometricMedian,
     Krum,
     NearestNeighbours,
+    NormClipping,
     WeightedVote,
 )
 from pfl_lightning.server.dp_aggregator import DPAggregator, clipped
@@ -49,6 +50,7 @@ __all__ = [
     "Mixing",
     "MixingMatrix",
     "NearestNeighbours",
+    "NormClipping",
     "Ring",
     "SecureAggregator",
     "Star",

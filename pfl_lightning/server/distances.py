@@ -139,6 +139,31 @@ class GeometricMedian(WeightedVote):
         return weights
 
 
+class NormClipping(WeightedVote):
+    """The mean of the changes, of which each is clipped to a norm.
+
+    Rule, where the radius is by default the median of the norms in the round:
+
+        u = (1 / n) sum_i u_i min(1, radius / |u_i|)
+
+    Paper: Sun, Kairouz, Suresh, McMahan, Can You Really Backdoor Federated Learning?, 2019, arXiv:1911.07963, Norm
+    thresholding of updates; its radius is given.
+
+    Args:
+        radius: Norm to which changes are clipped. Default: the median of the round.
+    """
+
+    def __init__(self, radius: PositiveFloat | None = None) -> None:
+        super().__init__()
+        self.radius = radius
+
+    def weigh(self, products: Tensor, ids: Tensor) -> Tensor:
+        """See ``WeightedVote``."""
+        norms = products.diagonal().clamp(min=0).sqrt()
+        radius = middle_of(norms.sort().values) if self.radius is None else self.radius
+        return (radius / norms).where(norms > 0, 1).clamp(max=1) / len(ids)
+
+
 class CenteredClipping(WeightedVote):
     """The mean of the changes, of which each is clipped around the result of the round before.
 

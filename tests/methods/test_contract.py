@@ -37,6 +37,7 @@ from pfl_lightning.server import (
     Krum,
     Median,
     NearestNeighbours,
+    NormClipping,
     SecureAggregator,
     TrimmedMean,
     Yogi,
@@ -281,6 +282,7 @@ VOTES = {
     "CenteredClipping": CenteredClipping,
     "FLTrust": FLTrust,
     "NearestNeighbours": NearestNeighbours,
+    "NormClipping": NormClipping,
 }
 UNSUITABLE = {
     "logistic": NEED_A_BODY,

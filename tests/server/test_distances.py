@@ -16,6 +16,7 @@ from pfl_lightning.server import (
     Krum,
     Median,
     NearestNeighbours,
+    NormClipping,
     TrimmedMean,
 )
 from pfl_lightning.server.distances import distances_from, fewest_clients, squared_distances
@@ -31,12 +32,13 @@ RULES = {
     "RFA": GeometricMedian,
     "neighbours, median": NearestNeighbours,
     "neighbours, Krum": lambda: NearestNeighbours(Krum()),
+    "norm clipping": NormClipping,
     "clipping": partial(CenteredClipping, 1.0, 3),
     "neighbours, clipping": lambda: NearestNeighbours(CenteredClipping(1.0)),
     "trust": FLTrust,
 }
 CHOOSE = ("Krum", "Multi-Krum", "Bulyan", "neighbours, Krum")
-FROM_START = ("clipping", "neighbours, clipping", "trust")  # they depend on what clients received
+FROM_START = ("norm clipping", "clipping", "neighbours, clipping", "trust")  # they depend on what clients received
 every_rule = pytest.mark.parametrize("name", RULES)
 
 
@@ -177,6 +179,7 @@ def test_without_assumed_attackers_they_are_the_mean(rows):
     for rule in (Krum(0.0, None), Bulyan(0.0), NearestNeighbours(TrimmedMean(0.0), 0.0), GeometricMedian(1, 1e9)):
         torch.testing.assert_close(voted(rule, rows), mean, rtol=0, atol=1e-7)
     torch.testing.assert_close(voted(CenteredClipping(1e9), rows), mean, rtol=0, atol=1e-12)
+    torch.testing.assert_close(voted(NormClipping(1e9), rows), mean, rtol=0, atol=1e-12)
 
 
 def test_a_geometric_median_is_the_middle_of_a_line_and_the_centre_of_a_triangle():
@@ -189,6 +192,12 @@ def test_a_geometric_median_is_the_middle_of_a_line_and_the_centre_of_a_triangle
     np.testing.assert_allclose(weiszfeld(nine, 3, 0.1, np.zeros(3)), [3.78788764, 4.78788764, 5.78788764])
     two = torch.tensor([[0.0], [4.0]], dtype=torch.float64)
     assert voted(GeometricMedian(), two, cut=0).item() == pytest.approx(2)
+
+
+def test_norms_are_clipped_to_their_median_or_a_given_one():
+    rows = torch.tensor([[3.0, 4.0], [0.0, 0.0], [0.0, -1.0], [60.0, -80.0]], dtype=torch.float64)  # norms 5, 0, 1, 100
+    assert voted(NormClipping(), rows, cut=1).tolist() == pytest.approx([(1.8 + 1.8) / 4, (2.4 - 1 - 2.4) / 4])
+    assert voted(NormClipping(10.0), rows, cut=1).tolist() == pytest.approx([(3 + 6) / 4, (4 - 1 - 8) / 4])
 
 
 def test_clipping_starts_from_the_change_of_the_round_before(rows):

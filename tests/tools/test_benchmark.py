@@ -6,7 +6,7 @@ from pathlib import Path
 import benchmark
 import pytest
 import torch
-from benchmarks import report, training
+from benchmarks import report, training, voting
 from benchmarks.variants import VARIANTS
 from benchmarks.workloads import POPULATIONS, WORKLOADS
 
@@ -41,6 +41,13 @@ def test_what_does_not_train_is_measured_too(name, bench, tiny, monkeypatch):
         *((name, backend, 60) for backend in ("plain", "auto"))
     ]
     assert all((row["peak_share"] is None) == (name == "data-loading") for row in records)
+
+
+def test_votes_are_measured_beside_the_mean(bench, tiny, monkeypatch):
+    monkeypatch.setitem(WORKLOADS, "votes", replace(tiny, cohort=15))
+    records = bench.measure_workload("votes", ["auto"], repeats=1, threads=1)
+    assert [row["backend"] for row in records] == ["plain", *voting.VOTES]
+    assert {row["samples"] for row in records} == {15 * 20}
 
 
 def test_a_backend_that_cannot_run_the_network_is_left_out_with_a_line(capsys):

@@ -1,6 +1,7 @@
 import sys
 from dataclasses import replace
 
+import benchmark
 import pytest
 import torch
 from benchmarks import population, timing, training
@@ -19,7 +20,7 @@ def as_method(workload, method, **options):
     return replace(workload, method=method, options={**rates, **options})
 
 
-TRAINING = [name for name in WORKLOADS if name not in ("data-loading", "evaluation")]
+TRAINING = [name for name in WORKLOADS if name not in benchmark.CONTESTS]
 
 
 def small(name):
