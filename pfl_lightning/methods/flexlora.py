@@ -7,6 +7,7 @@ from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
 from pfl_lightning.methods.families.averaging import Weighted
 from pfl_lightning.methods.families.ranked import Ranked
+from pfl_lightning.models import product
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, movable
 from pfl_lightning.uplink import BITS
@@ -52,7 +53,7 @@ class FlexLoRA(Weighted, Ranked):
         bits = self.bits_of_adapters(self.kinds(cohort.ids), trained.own)
         uploads = {}
         for path, (a, b) in self.adapters(trained.own).items():
-            uploads[f"{PRODUCTS}.{path}"] = b @ a
+            uploads[f"{PRODUCTS}.{path}"] = product(b, a)
             uploads[f"{BITS}{PRODUCTS}.{path}"] = bits[f"{path}.lora_A"] + bits[f"{path}.lora_B"]
         return trained.without(self.parts["*lora_*"]).with_own(uploads), losses
 

@@ -1,4 +1,4 @@
-from pfl_lightning.models.adapters import LoRA, adapted_layers, add_second_adapters, both_factors
+from pfl_lightning.models.adapters import LoRA, adapted_layers, add_second_adapters, both_factors, product
 from pfl_lightning.models.factory import Architectures, NetworkFactory
 from pfl_lightning.models.hugging_face import HuggingFaceModel
 from pfl_lightning.models.lenet import ConvNet, LeNet5
@@ -45,6 +45,7 @@ __all__ = [
     "both_factors",
     "in_corner",
     "narrow_shapes",
+    "product",
     "start_network",
     "start_networks",
 ]

@@ -136,6 +136,12 @@ def both_factors(adapter: LoRA | None, method: str) -> LoRA:
     return adapter or LoRA()
 
 
+def product(b: Tensor, a: Tensor) -> Tensor:
+    """B A, of one layer or of one for each client."""
+    with torch.autocast(b.device.type, enabled=False):  # mixed precision must not apply to averages
+        return b @ a
+
+
 def adapted_layers(names: Iterable[str]) -> list[str]:
     """Paths of the layers that are adapted, sorted, given the names of a network's tensors."""
     return sorted(name.removesuffix(".lora_B") for name in names if name.endswith(".lora_B"))

@@ -9,7 +9,7 @@ from pfl_lightning.federation.accounting import Traffic
 from pfl_lightning.federation.cohort import Trained
 from pfl_lightning.methods.families.averaging import Aggregated, Weighted
 from pfl_lightning.methods.families.fine_tuned import FineTuned
-from pfl_lightning.models import Network, Part, adapted_layers, both_factors
+from pfl_lightning.models import Network, Part, adapted_layers, both_factors, product
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, movable, select
 
@@ -111,9 +111,3 @@ class ExactLoRA(FineTuned, Weighted, Aggregated):
             else:
                 change |= {f"{path}.weight": weight}
         return change
-
-
-def product(b: Tensor, a: Tensor) -> Tensor:
-    """B A, of one layer or of one for each client."""
-    with torch.autocast(b.device.type, enabled=False):  # mixed precision must not apply to averages
-        return b @ a
