@@ -34,8 +34,9 @@ class Arrays(OwnData):
 
     A file has ``inputs`` and ``targets``; if the client that has each sample is known, ``clients``; if samples for
     testing are apart, ``test_inputs``, ``test_targets`` and ``test_clients``; and if others are for validation, the
-    same with ``val_``. See ``RawData`` for what they can be. ``x_train`` and ``train_images`` are other names of
-    ``inputs``, and so on, as in files of Keras and MedMNIST.
+    same with ``val_``. See ``RawData`` for what they can be; texts whose tokens are learned (``target_type``) are
+    targets, and need no inputs. ``x_train`` and ``train_images`` are other names of ``inputs``, and so on, as in files
+    of Keras and MedMNIST.
 
     A ``Dataset`` is read once, sample by sample, so random transforms would stay as they are drawn then.
 
@@ -72,7 +73,8 @@ class Arrays(OwnData):
             file = str(inputs)
             inputs = None
         super().__init__(**kwargs)
-        if (inputs is None) == (file is None):
+        has_arrays = inputs is not None or (self.learns_tokens and targets is not None)
+        if has_arrays == (file is not None):
             raise PflError(f"data.file must be a file, or None with inputs and targets from Python, got {file}")
         if inputs is not None and targets is None and not _are_datasets(inputs):
             raise PflError("data.targets are required with inputs, one per sample")
@@ -81,7 +83,8 @@ class Arrays(OwnData):
         self.inputs = inputs
         self.targets = targets
         self.clients = clients
-        self.others = {name: _ordered(name, split) for name, split in (("test", test), ("val", val))}
+        others = (("test", test), ("val", val))
+        self.others = {name: _ordered(name, split, self.learns_tokens) for name, split in others}
         self.file = None if file is None else str(expand_home(file, "data.file"))
 
     def read(self) -> Sequence[RawData | None]:
@@ -91,21 +94,26 @@ class Arrays(OwnData):
             PflError: If the file cannot be read.
         """
         if self.file is not None:
-            return _read(Path(self.file))
+            return _read(Path(self.file), self.learns_tokens)
         splits = [(self.inputs, self.targets, self.clients), *self.others.values()]
         return [None if split is None else _raw(split) for split in splits]
 
 
-def _ordered(name: str, split: Any) -> Any:
+def _ordered(name: str, split: Any, learns_tokens: bool) -> Any:
     """Inputs, targets and, if given, clients of a split, in this order; data sets as the inputs alone.
+
+    Args:
+        name: The split.
+        split: Its arrays.
+        learns_tokens: Whether there may be no inputs.
 
     Raises:
         PflError: If it is something else.
     """
     if split is None or _are_datasets(split):
         return split and (split, None, None)
-    if isinstance(split, Mapping) and {*PARTS[:2]} <= {*split} <= {*PARTS}:
-        return [split[key] for key in PARTS if key in split]
+    if isinstance(split, Mapping) and {*PARTS[learns_tokens:2]} <= {*split} <= {*PARTS}:
+        return [split.get(key) for key in PARTS]
     if isinstance(split, Mapping) or len(split) not in (2, 3):
         given = ", ".join(split) if isinstance(split, Mapping) else f"{len(split)} of them"
         raise PflError(f"data.{name} must be inputs, targets and, if known, clients, got {given}")
@@ -144,18 +152,19 @@ def _raw(split: Sequence[Any]) -> RawData:
     return RawData(np.stack(inputs), np.stack(targets), clients)
 
 
-def _read(path: Path) -> list[RawData]:
-    """The splits of a file."""
+def _read(path: Path, learns_tokens: bool) -> list[RawData]:
+    """The splits of a file, which may have no inputs if tokens are learned."""
     with reading(path, "write it with np.savez(file, inputs=..., targets=...)", key="data.file"):
         content = {ALIASES.get(key, key): values for key, values in _content(path).items()}
         if unknown := content.keys() - {*KEYS}:
             raise ValueError(f"'{min(unknown)}' is not the name of an array; allowed: {', '.join(KEYS)}")
         others = [split for split in ("test", "val") if any(f"{split}_{part}" in content for part in PARTS)]
         notes = {"splits": used_splits(others, {}).understood} if others else {}
-        splits = [RawData(content["inputs"], content["targets"], content.get("clients"), notes=notes)]
-        for split in others:
-            inputs, targets = content[f"{split}_inputs"], content[f"{split}_targets"]
-            splits.append(RawData(inputs, targets, content.get(f"{split}_clients")))
+        splits = []
+        for split in ("", *(f"{other}_" for other in others)):
+            key = f"{split}inputs"
+            inputs = content.get(key) if learns_tokens else content[key]
+            splits.append(RawData(inputs, content[f"{split}targets"], content.get(f"{split}clients"), notes=notes))
         return splits
 
 

@@ -33,7 +33,8 @@ class HuggingFace(OwnData):
         dataset: From Python: a ``Dataset``, a ``DatasetDict`` with ``train``, or the folder that is ``root`` on the
             command line. Default: what ``root`` holds.
         input: Name of the column with the inputs: pictures of one size, numbers of one shape (see ``RawData``), or text
-            with a ``tokenizer``; or names of the two columns of pairs of texts.
+            with a ``tokenizer``; or names of the two columns of pairs of texts. Default: ``image``; none if the target
+            is a text whose tokens are learned (``target_type``), where it can be the prompt.
         target: Name of the column with the targets: class labels, text, or floats for a regression; or lists of labels
             (1, 0, or -1 for unknown) or of floats.
         client: Name of the column that tells which client has a sample. Default: unknown.
@@ -44,7 +45,7 @@ class HuggingFace(OwnData):
     def __init__(
         self,
         dataset: FromPython | None = None,
-        input: str | list[str] = "image",
+        input: str | list[str] | None = None,
         target: str = "label",
         client: str | None = None,
         test_split: str | None = None,
@@ -93,9 +94,11 @@ class HuggingFace(OwnData):
         from datasets import Image
         from datasets.features.features import require_decoding
 
-        inputs = [self.input] if isinstance(self.input, str) else self.input
-        if len(inputs) > 1 and (len(inputs) != 2 or self.tokenizer is None):
-            raise PflError(f"data.input must be one column, or two of texts with data.tokenizer, got {self.input}")
+        default = [] if self.learns_tokens else ["image"]
+        inputs = [self.input] if isinstance(self.input, str) else self.input or default
+        if len(inputs) > 1 and (len(inputs) != 2 or self.tokenizer is None or self.learns_tokens):
+            others = ", or two of texts with data.tokenizer" * (not self.learns_tokens)
+            raise PflError(f"data.input must be one column{others}, got {self.input}")
         keys = [*(("input", name) for name in inputs), ("target", self.target), ("client", self.client)]
         names = [name for _, name in keys if name is not None]
         for key, name in keys:
@@ -107,6 +110,8 @@ class HuggingFace(OwnData):
             if require_decoding(feature):
                 raise ValueError(f"column '{name}' must be pictures, numbers or text, got {type(feature).__name__}")
         columns = values.with_format("numpy")[:]
+        if not inputs:
+            return self._raw(split, columns, None, None)
         if len(inputs) == 2:
             pairs = np.stack([columns[name] for name in inputs], axis=1)
             return self._raw(split, columns, pairs, None)

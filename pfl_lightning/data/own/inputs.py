@@ -10,9 +10,7 @@ from torch import Tensor
 
 from pfl_lightning.data.own.raw_data import Array, Layout, plain_array
 from pfl_lightning.data.transforms import ImageTransform, Numbers, Tokens
-from pfl_lightning.errors import PflError
 from pfl_lightning.models import InputKind
-from pfl_lightning.models.hugging_face import loading
 from pfl_lightning.tasks import check_values
 
 ROWS, OTHER = "rows", "other"  # layouts that have no letters: pictures in a row, and more than four axes
@@ -29,7 +27,6 @@ WORDS = {
     ROWS: "rows of {0} pixels",
     OTHER: "numbers",
 }
-KEY = "data.tokenizer"
 MOST_CHANNELS = 4  # of pictures
 SMALLEST_ROW = 64  # pixels of a picture
 MOST_SPREAD = 100  # how many times as far numbers may range as others
@@ -224,50 +221,3 @@ def _warn_of_scales(inputs: Tensor, axis: int) -> None:
         spread = f"from {ranges.min():.3g} to {ranges.max():.3g}"
         remedy = "data.standardize or another data.layout makes them alike"
         warnings.warn(f"data: inputs have ranges {spread} along axis {axis}; {remedy}", stacklevel=3)
-
-
-def tokenize(splits: Sequence[Any], name: str, length: int) -> tuple[list[Array], int]:
-    """Texts as the tokens of a network's own tokenizer.
-
-    Args:
-        splits: The training texts, and those for testing if there are any, ``[samples]`` each, or ``[samples, 2]`` for
-            pairs of texts.
-        name: Folder of the tokenizer, or its name on huggingface.co.
-        length: Number of tokens of each text or pair: longer ones are cut, of a pair the longer text first, shorter
-            ones are padded.
-
-    Returns:
-        The tokens of each split, ``[samples, length]``, and the size of the vocabulary.
-
-    Raises:
-        PflError: If the tokenizer cannot be loaded, or cannot pad.
-        ValueError: If an input is no text, or a pair has an empty one.
-    """
-    with loading(name, KEY):
-        from transformers import AutoTokenizer
-
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    if tokenizer.pad_token_id is None:
-        raise PflError(f"{KEY} must have a padding token, got '{name}'")
-    options = {"padding": "max_length", "truncation": True, "max_length": length}
-    tokens = [tokenizer(*_texts(split), **options)["input_ids"] for split in splits]
-    return [np.array(split, np.int64) for split in tokens], len(tokenizer)
-
-
-def _texts(samples: Any) -> list[list[str]]:
-    """The texts of all samples, or the first and the second ones of pairs."""
-    if np.ndim(samples) < 2:
-        return [[*map(_text, samples)]]
-    if np.shape(samples)[1] != 2:
-        raise ValueError(f"inputs must be texts or pairs of texts with data.tokenizer, got {np.shape(samples)[1]} each")
-    pairs = [[*map(_text, column)] for column in zip(*samples, strict=True)]
-    for column in pairs:
-        if not all(map(str.strip, column)):
-            raise ValueError("inputs must be pairs of texts with data.tokenizer, got an empty one")
-    return pairs
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"inputs must be texts with data.tokenizer, got {value} ({type(value).__name__})")
-    return str(value)

@@ -13,9 +13,10 @@ from pfl_lightning.client.examples import Transform
 from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.holdout import Split
 from pfl_lightning.data.labelled import LabelledData
-from pfl_lightning.data.own.inputs import encode_inputs, tokenize
+from pfl_lightning.data.own.inputs import encode_inputs
 from pfl_lightning.data.own.raw_data import Array, Layout, RawData, joined, shown, warn_of_likeness
-from pfl_lightning.data.own.targets import TargetType, encode_targets
+from pfl_lightning.data.own.targets import Targets, TargetType, encode_targets
+from pfl_lightning.data.own.texts import next_tokens, tokenize
 from pfl_lightning.data.partitions.dirichlet import Dirichlet
 from pfl_lightning.data.partitions.partition import Partition, Parts
 from pfl_lightning.data.partitions.users import NaturalUsers
@@ -46,18 +47,23 @@ class OwnData(FederatedDataModule):
             width W. Default: NF or NL (whole numbers from 0, but not uint8) for two axes, NHW for uint8 with three,
             and NCHW or NHWC if few channels or equal sides tell which; uint8 ``[N, F]`` of 64 pixels or more are
             pictures in a row if F is a square or three times one. Channels of images come first in the networks.
-        target_type: What the targets are: classes, labels (several of each sample), numbers, or survival (event and
-            time). Default: as their type and shape say, see ``encode_targets``.
-        tokenizer: For inputs that are texts or pairs of texts: folder of a tokenizer of ``transformers``, such as that
-            of a ``HuggingFaceModel``, or its name on huggingface.co. Needs
+        target_type: What the targets are: classes, labels (several of each sample), numbers, survival (event and
+            time), or tokens (texts, whose tokens are learned one after the other; inputs, if there are any, are prompts
+            that stand before them). Default: as their type and shape say, see ``encode_targets``.
+        tokenizer: For inputs that are texts or pairs of texts, and targets that are tokens: folder of a tokenizer of
+            ``transformers``, such as that of a ``HuggingFaceModel``, or its name on huggingface.co. Needs
             ``uv pip install "pfl_lightning[huggingface]"``.
-        max_length: Tokens of each text: longer ones are cut, shorter ones padded.
+        max_length: Tokens of each text: longer ones are cut, shorter ones padded. Texts without a prompt whose tokens
+            are learned are not cut, but become several samples.
         kwargs: See ``FederatedDataModule``.
 
     Attributes:
         class_names: Name of each class or label; empty for a regression; after ``setup``.
         client_names: The data's own name of each client, ``[eval_clients]``; empty unless clients are those of the
             data; after ``setup``.
+
+    Raises:
+        PflError: If tokens are to be learned without a tokenizer.
     """
 
     usual_partition: ClassVar[type[Partition]] = Dirichlet
@@ -92,6 +98,13 @@ class OwnData(FederatedDataModule):
         self.tokenizer = tokenizer
         self.max_length = max_length
         self.class_names: tuple[str, ...] = ()
+        if target_type == "tokens" and tokenizer is None:
+            raise PflError("data.tokenizer must be that of the network with data.target_type: tokens, got null")
+
+    @property
+    def learns_tokens(self) -> bool:
+        """Whether targets are texts whose tokens are learned."""
+        return self.target_type == "tokens"
 
     @abstractmethod
     def read(self) -> Sequence[RawData | None]:
@@ -111,16 +124,20 @@ class OwnData(FederatedDataModule):
         """
         splits = [split for split in self.read() if split is not None]
         try:
-            raw = [split.inputs for split in splits]
+            of_targets: Targets | None = None
             vocabulary = 0
-            if self.tokenizer is not None:
+            if self.learns_tokens:
+                splits, of_targets = next_tokens(splits, str(self.tokenizer), self.max_length)
+                vocabulary = of_targets.task.outputs
+            raw = [split.inputs for split in splits]
+            if self.tokenizer is not None and of_targets is None:
                 raw, vocabulary = self._tokens(raw)
             layout = self.layout or splits[0].layout
             encoded = encode_inputs(raw, self.standardize, layout)
             inputs = encoded.splits
             self._inputs = encoded._replace(splits=[])
             self.input_kind = encoded.kind
-            of_targets = encode_targets(splits, self.target_type, self.standardize)
+            of_targets = of_targets or encode_targets(splits, self.target_type, self.standardize)
             targets, self._task, self.class_names, target_words = of_targets
             clients, self._names = encode_clients([split.clients for split in splits])
             self.num_classes = self._task.outputs
@@ -173,8 +190,10 @@ class OwnData(FederatedDataModule):
                 texts.
 
         Raises:
-            ValueError: If they have another form.
+            ValueError: If they have another form, or tokens are learned.
         """
+        if self.learns_tokens:
+            raise ValueError("inputs of data.target_type: tokens are windows of texts; the tokenizer makes others")
         return self._inputs.of_new(raw if self.tokenizer is None else self._tokens([raw])[0][0])
 
     def _tokens(self, splits: Sequence[Any]) -> tuple[list[Array], int]:

@@ -39,7 +39,8 @@ class Table(OwnData):
         file: The file; or from Python a ``DataFrame`` of pandas.
         target: Name of the column with the targets, or names of two or more.
         client: Name of the column that tells which client has a sample. Default: unknown.
-        features: Names of the columns that are inputs. Default: all others.
+        features: Names of the columns that are inputs. Default: all others; none if the target is a text whose tokens
+            are learned (``target_type``), of which one can be the prompt.
         test_file: File of the samples for testing, with the same columns. Default: a share of each client's samples is
             for testing (``test_fraction``).
         kwargs: See ``OwnData``.
@@ -81,7 +82,7 @@ class Table(OwnData):
         labels = [*self.targets, *([] if self.client is None else [self.client])]
         features = self.features
         if features is None:
-            features = [name for name in frames[0].columns if name not in labels]
+            features = [name for name in frames[0].columns if name not in labels and not self.learns_tokens]
         for frame, file in zip(frames, (self.file, self.test_file), strict=False):
             check_names(frame, [*features, *labels], str(file))
         with reading(Path(self.file), REMEDY, key="data.file"):
@@ -109,6 +110,10 @@ class Table(OwnData):
         import pandas as pd
 
         names = [*frames[0]]
+        if self.learns_tokens:
+            if len(names) > 1:
+                raise ValueError(f"data.features must be one prompt with data.target_type: tokens, got {len(names)}")
+            return [frame[names[0]].to_numpy() if names else None for frame in frames], {}
         if self.tokenizer is not None:
             if len(names) not in (1, 2):
                 raise ValueError(f"data.features must be one text or two with data.tokenizer, got {len(names)}")

@@ -20,7 +20,7 @@ from pfl_lightning.tasks import (
     check_values,
 )
 
-TargetType = Literal["classes", "labels", "numbers", "survival"]
+TargetType = Literal["classes", "labels", "numbers", "survival", "tokens"]
 LABELS = (-1, 0, 1)
 MANY_CLASSES = 20  # whole numbers that can be a count, if some are there once
 BINS = 10  # of survival times
