@@ -17,7 +17,7 @@ import pytest
 import torch
 from fakes.cohorts import Identity
 from fakes.folders import content
-from fakes.hugging_face import write_networks
+from fakes.hugging_face import write_language_models, write_networks
 from fakes.methods import built
 from hypothesis import settings
 from lightning.fabric.utilities import registry
@@ -135,6 +135,15 @@ def hugging_face(tmp_path_factory) -> Path:
     pytest.importorskip("transformers")
     folder = tmp_path_factory.mktemp("hugging_face")
     write_networks(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def language_models(tmp_path_factory) -> Path:
+    """A folder with tiny language models of transformers; skips where that is not installed."""
+    pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp("language_models")
+    write_language_models(folder)
     return folder
 
 

@@ -18,6 +18,7 @@ from pfl_lightning.callbacks.monitors import early_stop
 from pfl_lightning.callbacks.run_folder import folder_of
 from pfl_lightning.data import FederatedDataModule, federated
 from pfl_lightning.data.holdout import Split
+from pfl_lightning.data.own.raw_data import shown
 from pfl_lightning.errors import printable
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.metrics import ClientScore, client_percentiles, density
@@ -77,7 +78,7 @@ class RunSummary(pl.Callback):
         if not isinstance(method.task, Classification):
             yield "Targets", method.task.goal
         for pattern, names in method.parts.patterns.items():
-            yield "Matched", f"{pattern}: {', '.join(names)}"
+            yield "Matched", f"{pattern}: {shown(names)}"
         if processes.count() > 1:
             rows = len(method.clients.shard.ids())
             size = method.clients.nbytes / 1e6

@@ -7,7 +7,7 @@ from pfl_lightning.bounds import NonNegativeInt
 from pfl_lightning.cli.console import show
 from pfl_lightning.errors import PflError
 from pfl_lightning.models.export import check_file, export
-from pfl_lightning.models.network import two_inputs
+from pfl_lightning.models.network import Network, two_inputs
 from pfl_lightning.models.peft_folder import check_folder, write_peft
 from pfl_lightning.runs.run import Run
 from pfl_lightning.settings.parser import SettingsParser
@@ -34,12 +34,19 @@ def export_command(args: list[str]) -> None:
         if is_peft:
             assert method.adapter is not None, "or client has refused"
             head = {method.network.original_name(name) for name in method.parts["head"]}
-            write_peft(module, method.adapter, head, path, "SEQ_CLS" if method.network.takes != "numbers" else None)
+            write_peft(module, method.adapter, head, path, task_type(method.network))
         else:
             export(module, two_inputs(method.built_for["input_shape"], method.network.takes), path)
     except OSError as error:
         raise PflError(f"file: cannot write '{path}' ({error.strerror}); allowed: a place for a new file") from error
     show(f"Client {options.client} after round {method.accounting.clock.rounds}: {path}")
+
+
+def task_type(network: Network) -> str | None:
+    """What peft calls the task of a network; None for networks that take no tokens."""
+    if network.takes == "numbers":
+        return None
+    return "CAUSAL_LM" if network.adapters_alone else "SEQ_CLS"
 
 
 def export_parser() -> SettingsParser:

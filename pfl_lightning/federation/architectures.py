@@ -112,8 +112,12 @@ def _take_network(method: Any, network: Network, weights: Tree | None, loss: Los
     if weights is not None:
         method.pretrained_report = take_weights(network, weights, method.parts["head"], str(method.pretrained))
     name = type(method).__name__
-    if {method.keeps, method.trains, method.mixes} & {"head", "body"} and not method.parts["body"]:
+    cuts = {method.keeps, method.trains, method.mixes} & {"head", "body"}
+    if cuts and not method.parts["body"]:
         raise PflError(f"model.network: {name} needs a body; {network.kind} trains one layer")
+    if (cuts or network.extension or {*method.needs} & {"features", "head"}) and not method.parts["head"]:
+        reason = f"{network.kind} has none that trains{' beside adapters' * network.adapters_alone}"
+        raise PflError(f"model.network: {name} needs a head; {reason}; allowed: another method, such as FedAvg")
     if network.extension or "features" in method.needs:
         method.engine.body_layers()  # or it is refused
     statistics = method.parts["all"] - method.engine.trainable

@@ -19,7 +19,7 @@ from pfl_lightning.tasks import Classification, Task, try_loss, try_task
 from pfl_lightning.tree import Params, Tree
 from pfl_lightning.uplink import ErrorFeedback, Step, one_by_one
 
-Need = Literal["classes", "features", "rounds"]
+Need = Literal["classes", "features", "head", "rounds"]
 WHOLE_ROUNDS = ("select_clients", "count_traffic", "advance_clock")  # hooks of methods that look at whole rounds
 STEP = "server_update"
 # methods put these in front of the names of tensors that they keep beside those of the network
@@ -38,14 +38,14 @@ def check_networks(method: Any, data: FederatedDataModule) -> None:
     """
     for architecture in method.architectures:
         network = architecture.network
-        has_body = len(network.state_dict()) > len(architecture.parts["head"])
-        check_network(network, method.task, data, has_body, method.uploads)
+        is_cut = 0 < len(architecture.parts["head"]) < len(network.state_dict())
+        check_network(network, method.task, data, is_cut, method.uploads)
     if data.new_clients and len(method.architectures) > 1:
         raise PflError(f"data.new_clients must be 0 with Architectures, got {data.new_clients}")
 
 
 def check_network(
-    network: Network, task: Task, data: FederatedDataModule, has_body: bool, uploads: Collection[str]
+    network: Network, task: Task, data: FederatedDataModule, is_cut: bool, uploads: Collection[str]
 ) -> None:
     """Check that a network suits a data set.
 
@@ -53,11 +53,11 @@ def check_network(
         network: The network.
         task: What it learns.
         data: The data set.
-        has_body: Whether the network has layers beside the head.
+        is_cut: Whether the network has a head, and layers beside it.
         uploads: What clients upload beside the shared model.
 
     Raises:
-        PflError: If it cannot take the inputs, or has no body for new clients.
+        PflError: If it cannot take the inputs, or has no body and head for new clients.
     """
     if network.takes != data.input_kind:
         networks = [kind for kind in vars(models).values() if isinstance(kind, type) and issubclass(kind, Network)]
@@ -73,11 +73,10 @@ def check_network(
         )
     if task.outputs == 2 and not isinstance(task, Classification) and _has_one_output(network, data):
         raise PflError(f"model.network: {network.kind} has one output for {task.goal}; allowed: two, such as MLP")
-    if data.new_clients and data.new_head_epochs and not has_body:
-        raise PflError(
-            f"data.new_head_epochs: {data.new_head_epochs} is not possible with {network.kind}, which has only one "
-            "layer and so no body; allowed: 0"
-        )
+    if data.new_clients and data.new_head_epochs and not is_cut:
+        lacks = "no head that trains" if network.headless else "only one layer and so no body"
+        epochs = f"data.new_head_epochs: {data.new_head_epochs} is not possible with {network.kind}"
+        raise PflError(f"{epochs}, which has {lacks}; allowed: 0")
 
 
 def unused_fine_tuning(data: FederatedDataModule, method: Any) -> str:

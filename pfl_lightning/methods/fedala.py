@@ -47,6 +47,7 @@ class FedALA(Averaging):
         kwargs: Options of the bases.
     """
 
+    needs = ("head",)
     eval_models = ("personal", "global")
 
     def __init__(

@@ -1,4 +1,11 @@
-from pfl_lightning.models.adapters import LoRA, adapted_layers, add_second_adapters, both_factors, product
+from pfl_lightning.models.adapters import (
+    LoRA,
+    adapted_layers,
+    add_second_adapters,
+    both_factors,
+    in_its_layout,
+    product,
+)
 from pfl_lightning.models.factory import Architectures, NetworkFactory
 from pfl_lightning.models.hugging_face import HuggingFaceModel
 from pfl_lightning.models.lenet import ConvNet, LeNet5
@@ -44,6 +51,7 @@ __all__ = [
     "add_second_adapters",
     "both_factors",
     "in_corner",
+    "in_its_layout",
     "narrow_shapes",
     "product",
     "start_network",

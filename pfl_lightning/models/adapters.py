@@ -63,6 +63,7 @@ class LoRA:
         Raises:
             PflError: If no layer is a target, or one of them is in the head.
         """
+        network.headless |= network.adapters_alone
         head_names = network.cut(head)[1]
         for module in [*network.modules()]:
             if type(module) is nn.MultiheadAttention and Attention.fits(module):
@@ -77,8 +78,9 @@ class LoRA:
                 vars(module)[CONSTANTS] = [name for name, _ in module.named_buffers(recurse=False)]
         for layer in layers:
             layer.weight = nn.Parameter(layer.weight.detach(), False)  # or to change it would change layers tied to it
-            layer.lora_A = nn.Parameter(layer.weight.new_empty(self.rank, layer.in_features), not self.freeze_a)
-            layer.lora_B = nn.Parameter(layer.weight.new_zeros(layer.out_features, self.rank))
+            outputs, inputs = in_its_layout(layer, layer.weight).shape
+            layer.lora_A = nn.Parameter(layer.weight.new_empty(self.rank, inputs), not self.freeze_a)
+            layer.lora_B = nn.Parameter(layer.weight.new_zeros(outputs, self.rank))
             layer.lora_dropout = nn.Dropout(self.dropout)
             nn.init.kaiming_uniform_(layer.lora_A, a=5**0.5)  # as torch does for the weight of a linear layer
             hook = partial(_add_adapter, self.scale)
@@ -95,7 +97,8 @@ class LoRA:
         """
         adapted: list[Any] = [layer for layer in module.modules() if hasattr(layer, "lora_hook")]
         for layer in adapted:
-            layer.weight = nn.Parameter(layer.weight + self.scale * layer.lora_B @ layer.lora_A, False)
+            change = self.scale * layer.lora_B @ layer.lora_A
+            layer.weight = nn.Parameter(layer.weight + in_its_layout(layer, change), False)
             layer.lora_hook.remove()
             del layer.lora_A, layer.lora_B, layer.lora_dropout, layer.lora_hook
         for attention in [each for each in module.modules() if isinstance(each, Attention)]:
@@ -109,7 +112,7 @@ class LoRA:
             f"{path}.{name}".removeprefix("."): layer
             for path, parent in network.named_modules()
             for name, layer in parent.named_children()
-            if isinstance(layer, nn.Linear)
+            if (isinstance(layer, nn.Linear) or is_transposed(layer))
             and "weight" in dict(layer.named_parameters(recurse=False))  # torch may make it of other tensors
             and type(parent) is not nn.MultiheadAttention  # it does not call them
         }
@@ -123,6 +126,17 @@ class LoRA:
             match = wrong[0] if wrong else f"no linear layer of {network.kind}"
             raise PflError(f"{KEY}: {', '.join(patterns)} matches {match}; allowed: patterns of some of {allowed}")
         return list(dict.fromkeys(layers[path] for path in matches))  # one layer may have several paths
+
+
+def is_transposed(layer: nn.Module) -> bool:
+    """Whether a layer is GPT-2's ``Conv1D``: a linear layer whose weight is ``[inputs, outputs]``."""
+    kind = type(layer)
+    return kind.__name__ == "Conv1D" and kind.__module__ == "transformers.pytorch_utils"
+
+
+def in_its_layout(layer: nn.Module, matrix: Tensor) -> Tensor:
+    """A matrix ``[outputs, inputs]`` as a layer has its weight, or the other way around."""
+    return matrix.T if is_transposed(layer) else matrix
 
 
 def both_factors(adapter: LoRA | None, method: str) -> LoRA:
@@ -162,7 +176,7 @@ def add_second_adapters(network: Network, scale: float) -> None:
         layer: Any = network.get_submodule(path)
         layer.register_buffer("rest_A", torch.zeros_like(layer.lora_A))
         layer.register_buffer("rest_B", torch.zeros_like(layer.lora_B))
-        layer.lora_gate = nn.Linear(layer.in_features, 2, bias=False).to(layer.weight).weight
+        layer.lora_gate = nn.Linear(layer.lora_A.shape[1], 2, bias=False).to(layer.weight).weight
         layer.lora_hook.remove()
         layer.lora_hook = layer.register_forward_hook(partial(_add_both, scale), with_kwargs=True, prepend=True)
 

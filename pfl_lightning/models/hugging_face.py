@@ -21,20 +21,22 @@ INSTALL = 'uv pip install "pfl_lightning[huggingface]"'
 class HuggingFaceModel(nn.Module):
     """A network of Hugging Face's ``transformers``: a classifier of images for images, one of texts for tokens.
 
-    It has the weights of a folder, in torch's default float type, and a new head if the folder has one for other
-    classes. Images are resized to the size that the network takes, and grey ones repeated for its channels. Tokens that
-    are padding by the network's ``config.json`` are masked; those behind the first separator of the folder's tokenizer
-    are the second text of a pair. Needs ``uv pip install "pfl_lightning[huggingface]"``.
+    For the next token (``NextToken``) it is a causal language model instead, whose output layer stays frozen beside
+    adapters. It has the weights of a folder, in torch's default float type, and a new head if the folder has one for
+    other classes. Images are resized to the size that the network takes, and grey ones repeated for its channels. For
+    classes, tokens that are padding by the network's ``config.json`` are masked, and those behind the first separator
+    of the folder's tokenizer are the second text of a pair. Needs ``uv pip install "pfl_lightning[huggingface]"``.
 
     Args:
         input_shape: Channels, height and width of images; or of tokens, how many, and the size of the vocabulary.
-        num_classes: Number of classes.
+        num_classes: Number of classes, or of tokens.
         name: Folder that ``save_pretrained`` has written, or a name on huggingface.co, such as
             ``google/vit-base-patch16-224``, which is downloaded unless it is in the cache of ``transformers``.
         dropout: Whether to keep the dropout of ``config.json``; with that of attention, clients run one after
             another.
         normalize: Shift and scale pixels from 0 to 1 as the folder's ``preprocessor_config.json`` says. Default: that
             has been done, such as by ``data.standardize``.
+        output_shape: Number of classes, or ``(length, tokens)`` for the next token at every step.
 
     Attributes:
         pretrained: Names of the tensors that the folder has.
@@ -44,26 +46,44 @@ class HuggingFaceModel(nn.Module):
     """
 
     def __new__(
-        cls, input_shape: tuple[int, ...], num_classes: int, name: str, dropout: bool = True, normalize: bool = False
+        cls,
+        input_shape: tuple[int, ...],
+        num_classes: int,
+        name: str,
+        dropout: bool = True,
+        normalize: bool = False,
+        output_shape: tuple[int, ...] = (),
     ) -> Any:
         """Load a network of the library's own class, which takes the data's batches."""
         if len(input_shape) == 1:
             raise PflError(f"{KEY}: HuggingFaceModel takes images or tokens, got inputs of shape {input_shape}")
         with loading(name, f"{KEY}.name"):
-            from transformers import AutoConfig
-            from transformers import AutoModelForImageClassification as ForImages
-            from transformers import AutoModelForSequenceClassification as ForTokens
+            from transformers import (
+                AutoConfig,
+                AutoModelForCausalLM,
+                AutoModelForImageClassification,
+                AutoModelForSequenceClassification,
+            )
 
             is_image = len(input_shape) == 3
-            config = AutoConfig.from_pretrained(name, num_labels=num_classes, trust_remote_code=False)
+            is_causal = not is_image and len(output_shape) == 2
+            labels = {} if is_causal else {"num_labels": num_classes}
+            config = AutoConfig.from_pretrained(name, **labels, trust_remote_code=False)
             if not is_image:
-                _check_tokens(name, config, *input_shape)
+                _check_tokens(name, config, *input_shape, masks_padding=not is_causal)
             if not dropout:
                 rates = {key for key, rate in config.to_dict().items() if "drop" in key and isinstance(rate, float)}
                 config.update(dict.fromkeys(rates, 0.0))
+            front, auto = (
+                (_Images, AutoModelForImageClassification)
+                if is_image
+                else (_NextTokens, AutoModelForCausalLM)
+                if is_causal
+                else (_Tokens, AutoModelForSequenceClassification)
+            )
             with torch.device("meta"):
-                kind = type((ForImages if is_image else ForTokens).from_config(config, trust_remote_code=False))
-            ours: Any = type(kind.__name__, (_Images if is_image else _Tokens, kind), {})
+                kind = type(auto.from_config(config, trust_remote_code=False))
+            ours: Any = type(kind.__name__, (front, kind), {})
             model, info = ours.from_pretrained(
                 name,
                 config=config,
@@ -76,7 +96,7 @@ class HuggingFaceModel(nn.Module):
                 from transformers import AutoImageProcessor
 
                 processor = AutoImageProcessor.from_pretrained(name, trust_remote_code=False)
-            elif not is_image and getattr(config, "type_vocab_size", 1) > 1:
+            elif front is _Tokens and getattr(config, "type_vocab_size", 1) > 1:
                 processor = _tokenizer(name)
         model.pretrained = frozenset(model.state_dict()) - _random_tensors(name, model, info)
         model.prepare(input_shape, processor)
@@ -149,6 +169,54 @@ class _Tokens(nn.Module):
         return super().forward(input_ids=tokens, attention_mask=mask, **types, return_dict=True).logits
 
 
+class _NextTokens(nn.Module):
+    """In front of a causal language model: takes a batch of the data's tokens, of which padding is the last.
+
+    No token sees those behind it, so that padding needs no mask.
+    """
+
+    config: Any
+    dtype: torch.dtype
+
+    adapters_alone = True
+    takes_bias = False
+    vocabulary = 0
+
+    @torch.no_grad()
+    def prepare(self, input_shape: tuple[int, ...], _: None) -> None:
+        """Find out whether the network takes an additive attention mask; ``vmap`` cannot run code that makes one.
+
+        Raises:
+            PflError: If a token sees those behind it.
+        """
+        length, self.vocabulary = input_shape
+        self.eval()
+        tokens = torch.randint(self.vocabulary, (2, length))
+        usual = self(tokens)
+        others = tokens.clone()
+        others[:, length // 2 :] = (tokens[:, length // 2 :] + 1) % self.vocabulary
+        close = 1e-3 * usual.std()
+        if length > 1 and (self(others) - usual)[:, : length // 2].abs().max() > close:
+            reads = "reads tokens behind the one that it predicts; allowed: a causal language model"
+            raise PflError(f"{KEY}.name: '{self.config.name_or_path}' {reads}")
+        self.takes_bias = True
+        try:
+            error = (self(tokens) - usual).abs().max()
+        except (RuntimeError, ValueError):
+            error = torch.inf
+        self.takes_bias = bool(error < close)
+
+    def forward(self, tokens: Tensor) -> Any:
+        """Tokens ``[batch, length]`` to logits ``[batch, length, tokens]``, without those that the data lack."""
+        mask = {}
+        if self.takes_bias:  # [batch, 1, queries, keys]
+            length = tokens.shape[1]
+            bias = torch.full((length, length), torch.finfo(self.dtype).min, dtype=self.dtype, device=tokens.device)
+            mask["attention_mask"] = bias.triu(1).expand(len(tokens), 1, -1, -1)
+        logits = super().forward(input_ids=tokens, **mask, use_cache=False, return_dict=True).logits
+        return logits[..., : self.vocabulary]
+
+
 def _tokenizer(name: str) -> Any:
     """The tokenizer of a network's folder; None if it has none."""
     from transformers import AutoTokenizer
@@ -160,16 +228,17 @@ def _tokenizer(name: str) -> Any:
 
 
 def _random_tensors(name: str, model: Any, info: dict[str, Any]) -> frozenset[str]:
-    """Names of the tensors that begin at random; a warning names those outside of the head."""
+    """Names of the tensors that begin at random; a warning names those outside of a classifier's head."""
     mismatched = {key if isinstance(key, str) else key[0] for key in info["mismatched_keys"]}
     names = frozenset({*info["missing_keys"], *mismatched})
-    if body := sorted(tensor for tensor in names if tensor.startswith(f"{model.base_model_prefix}.")):
+    expected = f"{model.base_model_prefix}." if not isinstance(model, _NextTokens) else ""
+    if body := sorted(tensor for tensor in names if tensor.startswith(expected)):
         warnings.warn(f"{KEY}.name: '{name}' does not have {', '.join(body)}, which begin at random", stacklevel=3)
     return names
 
 
-def _check_tokens(name: str, config: Any, length: int, vocabulary: int) -> None:
-    """Check that a network has room for the data's tokens, and knows which of them is padding.
+def _check_tokens(name: str, config: Any, length: int, vocabulary: int, masks_padding: bool) -> None:
+    """Check that a network has room for the data's tokens, and if it masks padding, knows which of them it is.
 
     Raises:
         PflError: If it does not.
@@ -179,7 +248,7 @@ def _check_tokens(name: str, config: Any, length: int, vocabulary: int) -> None:
         line = f"has {config.vocab_size:,} tokens, the data {vocabulary:,}; allowed: data.tokenizer of the same folder"
     elif length > longest:
         line = f"takes at most {longest} tokens, texts have {length}; allowed: a smaller data.max_length"
-    elif config.pad_token_id is None:
+    elif masks_padding and config.pad_token_id is None:
         line = "has no pad_token_id in config.json; allowed: a network that masks padding"
     else:
         return

@@ -69,6 +69,8 @@ class Network(nn.Sequential):
     takes: InputKind = "numbers"
     extension: frozenset[str] = frozenset()  # names of the tensors that a method has added
     frozen_output = ""  # path of the layer that the outputs come from, if it has parameters that do not train
+    adapters_alone = False  # whether it has no head that trains beside adapters
+    headless = False  # whether the layer that the outputs come from has no tensors of its own that train
     pretrained: frozenset[str] = frozenset()  # names of the tensors that come from a file or a folder
 
     def __init__(self, layers: dict[str, nn.Module]) -> None:
@@ -79,7 +81,7 @@ class Network(nn.Sequential):
 
         Args:
             head: The head: a number of layers with parameters that train, counted from the output, or the names of
-                layers or of modules inside of them.
+                layers or of modules inside of them. By number, a ``headless`` network has none.
 
         Raises:
             PflError: If there are no such layers, or none would be left for the body, or the last layer does not train,
@@ -90,6 +92,8 @@ class Network(nn.Sequential):
             raise PflError(f"model.head must be the names of layers, since {last}")
         layers = self.trainable_layers
         names = frozenset(movable(self))
+        if self.headless and isinstance(head, int):
+            return names, frozenset()
         if isinstance(head, int):
             paths = layers[-head:] if 0 < head < max(len(layers), 2) else []
         else:
@@ -109,9 +113,11 @@ class Network(nn.Sequential):
             alone: Whether it must be the only one.
 
         Raises:
-            PflError: If it begins with another layer, or has more.
+            PflError: If it begins with another layer, or has more, or there is none.
         """
-        first = next(name for name in self.state_dict() if name in names)
+        first = next((name for name in self.state_dict() if name in names), "")
+        if not first:
+            raise PflError(f"model.head must begin with a linear layer, {self.kind} has no head")
         path = first.rpartition(".")[0]
         if not isinstance(self.get_submodule(path), nn.Linear):
             raise PflError(f"model.head must begin with a linear layer, got {first}")

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pfl_lightning import files
 from pfl_lightning.errors import PflError
-from pfl_lightning.models.adapters import Attention, LoRA, adapted_layers
+from pfl_lightning.models.adapters import Attention, LoRA, adapted_layers, is_transposed
 from pfl_lightning.models.hugging_face import INSTALL
 from pfl_lightning.models.network import Network
 from pfl_lightning.tree import Tree, digest
@@ -74,7 +74,7 @@ def write_peft(module: nn.Module, adapter: LoRA, head: Collection[str], folder: 
         adapter: What has added them.
         head: Names of the head's tensors.
         folder: The folder.
-        task: The ``task_type`` of peft, such as ``SEQ_CLS``.
+        task: The ``task_type`` of peft, such as ``SEQ_CLS`` or ``CAUSAL_LM``.
 
     Raises:
         PflError: If peft has no such adapters, or a library is missing.
@@ -86,7 +86,8 @@ def write_peft(module: nn.Module, adapter: LoRA, head: Collection[str], folder: 
         raise PflError(f"as: peft needs {INSTALL} ({error})") from error
     if any(isinstance(each, Attention) for each in module.modules()):
         raise PflError("as: peft has no adapters of torch's MultiheadAttention; allowed: file, with merged weights")
-    if any(hasattr(each, "lora_hook") and each.weight.requires_grad for each in module.modules()):
+    adapted: list[Any] = [layer for layer in module.modules() if hasattr(layer, "lora_hook")]
+    if any(layer.weight.requires_grad for layer in adapted):
         raise PflError("as: peft has no adapters of weights that have moved too; allowed: file, with merged weights")
     state = {name: tensor.contiguous() for name, tensor in module.state_dict().items()}
     layers = adapted_layers(state)
@@ -103,7 +104,7 @@ def write_peft(module: nn.Module, adapter: LoRA, head: Collection[str], folder: 
         "target_modules": layers,
         "modules_to_save": sorted({name.rpartition(".")[0] for name in head}),
         "bias": "none",
-        "fan_in_fan_out": False,
+        "fan_in_fan_out": any(map(is_transposed, adapted)),
         "inference_mode": True,
     }
     with files.new_folder(folder):

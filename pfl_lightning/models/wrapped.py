@@ -43,6 +43,9 @@ class Wrapped(Network):
         with_parameters: list[str] = _layers_run(original, inputs, _has_any)
         last = with_parameters[-1] if with_parameters else ""
         self.frozen_output = "" if trains(original.get_submodule(last).parameters()) else last
+        own = [name for name in movable(original) if name.startswith(_joined(last, ""))]
+        self.headless = not (self.frozen_output or own)  # its tensors are those of a layer before it
+        self.adapters_alone = getattr(original, "adapters_alone", False)
         self._skeleton = (module,)  # in a tuple, so that it is no submodule; its layers are those of the network
         self.takes = takes
         self._set_pretrained(getattr(original, "pretrained", frozenset[str]()))

@@ -9,7 +9,7 @@ from pfl_lightning.federation.accounting import Traffic
 from pfl_lightning.federation.cohort import Trained
 from pfl_lightning.methods.families.averaging import Aggregated, Weighted
 from pfl_lightning.methods.families.fine_tuned import FineTuned
-from pfl_lightning.models import Network, Part, adapted_layers, both_factors, product
+from pfl_lightning.models import Network, Part, adapted_layers, both_factors, in_its_layout, product
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, movable, select
 
@@ -63,6 +63,12 @@ class ExactLoRA(FineTuned, Weighted, Aggregated):
             layer.weight.requires_grad_()
             layer.weight.data = layer.weight.data.clone()  # layers tied to it stay as they are
 
+    @property
+    def finetuned_part(self) -> Part:
+        """See ``FineTuned``; clients do not train W."""
+        part = super().finetuned_part
+        return TRAINED if part == self.trains else part
+
     def server_state(self, tensors: Tree) -> Tree:
         """W has not changed yet."""
         zeros = next(iter(tensors.values())).new_zeros(self.num_clients, dtype=torch.int64)
@@ -86,7 +92,8 @@ class ExactLoRA(FineTuned, Weighted, Aggregated):
         super().server_update(mean, batch)
         for path in self.layers:
             layer: Any = self.network.get_submodule(path)
-            layer.weight += self.strength * (mean[f"{PRODUCTS}.{path}"] - product(layer.lora_B, layer.lora_A))
+            change = self.strength * (mean[f"{PRODUCTS}.{path}"] - product(layer.lora_B, layer.lora_A))
+            layer.weight += in_its_layout(layer, change)
         state = self.server.tree
         state[KNOWN][batch.examples.host_ids.to(self.device)] = state[MOVED]
         state[MOVED] += self.rank_of_change(len(batch.examples))

@@ -14,7 +14,8 @@ MOMENTUM = 0.5  # as in the code of SRPFL's authors
 class FineTuned(Method):
     """Clients are also evaluated after a part of their models was trained further on their own samples (``finetuned``).
 
-    Nothing is left of that training. The learning rate is the first round's.
+    Where a network has no head that trains, it is all that clients train. Nothing is left of that training. The
+    learning rate is the first round's.
 
     Args:
         eval_epochs: Epochs of fine-tuning before a client is evaluated, on a copy that is then discarded; 0 for none.
@@ -45,6 +46,12 @@ class FineTuned(Method):
     @property
     def finetuning(self) -> Phase:
         """The phase that fine-tunes a part before a client is evaluated."""
-        phase = self.phase(self.finetunes, self.eval_epochs)
-        head_lr = self.head_lr if self.finetunes == "head" else None
+        part = self.finetuned_part
+        phase = self.phase(part, self.eval_epochs)
+        head_lr = self.head_lr if part == "head" else None
         return replace(phase, lr=head_lr or self.local_sgd.lr, momentum=MOMENTUM, steps=None)
+
+    @property
+    def finetuned_part(self) -> Part:
+        """The part that is fine-tuned: all that clients train if the network has no such part."""
+        return self.finetunes if self.parts[self.finetunes] else self.trains
