@@ -116,7 +116,7 @@ def _take_network(method: Any, network: Network, weights: Tree | None, loss: Los
     if cuts and not method.parts["body"]:
         raise PflError(f"model.network: {name} needs a body; {network.kind} trains one layer")
     if (cuts or network.extension or {*method.needs} & {"features", "head"}) and not method.parts["head"]:
-        reason = f"{network.kind} has none that trains{' beside adapters' * network.adapters_alone}"
+        reason = f"{network.kind} has none that trains{' beside adapters' * (method.adapter is not None)}"
         raise PflError(f"model.network: {name} needs a head; {reason}; allowed: another method, such as FedAvg")
     if network.extension or "features" in method.needs:
         method.engine.body_layers()  # or it is refused
