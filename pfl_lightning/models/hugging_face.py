@@ -70,17 +70,16 @@ class HuggingFaceModel(nn.Module):
             labels = {} if is_causal else {"num_labels": num_classes}
             config = AutoConfig.from_pretrained(name, **labels, trust_remote_code=False)
             if not is_image:
-                _check_tokens(name, config, *input_shape, masks_padding=not is_causal)
+                _check_tokens(name, config, not is_causal, *input_shape)
             if not dropout:
                 rates = {key for key, rate in config.to_dict().items() if "drop" in key and isinstance(rate, float)}
                 config.update(dict.fromkeys(rates, 0.0))
-            front, auto = (
-                (_Images, AutoModelForImageClassification)
-                if is_image
-                else (_NextTokens, AutoModelForCausalLM)
-                if is_causal
-                else (_Tokens, AutoModelForSequenceClassification)
-            )
+            front: type[nn.Module] = _Tokens
+            auto: Any = AutoModelForSequenceClassification
+            if is_image:
+                front, auto = _Images, AutoModelForImageClassification
+            elif is_causal:
+                front, auto = _NextTokens, AutoModelForCausalLM
             with torch.device("meta"):
                 kind = type(auto.from_config(config, trust_remote_code=False))
             ours: Any = type(kind.__name__, (front, kind), {})
@@ -237,7 +236,7 @@ def _random_tensors(name: str, model: Any, info: dict[str, Any]) -> frozenset[st
     return names
 
 
-def _check_tokens(name: str, config: Any, length: int, vocabulary: int, masks_padding: bool) -> None:
+def _check_tokens(name: str, config: Any, masks_padding: bool, length: int, vocabulary: int) -> None:
     """Check that a network has room for the data's tokens, and if it masks padding, knows which of them it is.
 
     Raises:
