@@ -184,7 +184,7 @@ def _is_own(package: str) -> bool:
     if spec is None:
         return False
     places = [spec.origin] if spec.has_location else spec.submodule_search_locations
-    return package == _PACKAGE or any(place and _is_users(Path(place)) for place in places or ())
+    return package == _PACKAGE or any(place and is_users_file(Path(place)) for place in places or ())
 
 
 def import_path(value: Any) -> str | None:
@@ -204,10 +204,11 @@ def unwrap_partial(factory: Any) -> Any:
 
 def is_user_file(file: Path) -> bool:
     """Whether a file belongs to the user: not to this package, to Python or to an installed package."""
-    return file.is_file() and _is_users(file)
+    return file.is_file() and is_users_file(file)
 
 
-def _is_users(place: Path) -> bool:
+def is_users_file(place: Path) -> bool:
+    """Whether a file is the user's own: neither this package's nor an installed one."""
     return not (_INSTALLED & {*place.parts} or any(map(place.is_relative_to, _LIBRARIES)))
 
 

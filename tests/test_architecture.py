@@ -21,6 +21,7 @@ LEVELS = [
     {"methods"},
     {"callbacks"},
     {"runs"},
+    {"contract"},
     {"cli"},
     {"__main__"},
 ]

@@ -61,6 +61,11 @@ class CFL(WholeModels):
         updates = prefixed(UPDATE, zeros_like(select(tensors, self.engine.trainable)))
         return {**super().initial_state(tensors, num_clients, seed), **repeated(updates, num_clients)}
 
+    @property
+    def written_by_server(self) -> tuple[str, ...]:
+        """The models of the groups, which all of their clients have."""
+        return tuple(self.parts["all"])
+
     def server_state(self, tensors: Tree) -> Tree:
         """The group of each client, ``[clients]``."""
         return {GROUPS: torch.zeros(self.num_clients, dtype=torch.int64)}

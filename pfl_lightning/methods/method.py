@@ -352,6 +352,11 @@ class Method(pl.LightningModule):
         self.accounting.advance(batch)
 
     @property
+    def written_by_server(self) -> tuple[str, ...]:
+        """How the names of what clients keep begin that a round changes for absent clients, too; by default none."""
+        return ()
+
+    @property
     def eval_models(self) -> tuple[str, ...]:
         """Names of the models that clients are evaluated with; the first one is used for model selection."""
         if self.personal:

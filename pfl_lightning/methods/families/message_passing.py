@@ -55,6 +55,11 @@ class MessagePassing(WholeModels):
         state = super().initial_state(tensors, num_clients, seed)
         return {**state, **prefixed("cloud", state)}
 
+    @property
+    def written_by_server(self) -> tuple[str, ...]:
+        """The mixes of all clients."""
+        return ("cloud.",)
+
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train the received mix, with a proximal term around it."""
         start = received.under("cloud")

@@ -1,0 +1,73 @@
+"""The contract of a method notices what goes wrong, and says what to change."""
+
+import re
+from functools import partial
+
+import pytest
+from fakes import faults
+
+from pfl_lightning.contract import ContractError, Subject, check_method, methods
+from pfl_lightning.contract.check import findings
+from pfl_lightning.methods import FedRep
+from pfl_lightning.models import MLP
+
+FAULTS = {
+    faults.ReadsRowsAtTheServer: (methods.works_with_secure_sums, "SecureAggregator .*; or take a base without"),
+    faults.SendsRowsForNothing: (methods.counts_what_the_server_reads, "no bits are counted; count them in count_tr"),
+    faults.DrawsFromTorch: (methods.repeats, r"differ in network\.fc1\.bias by 0\.\d+; draw by seed_of"),
+    faults.ChangesInPlace: (methods.works_locally_without_side_effects, r"has changed network\.fc1\.bias in place"),
+    faults.ForgetsAnUpload: (methods.uploads_what_it_says, "uploads names direction, but local_update returns no"),
+    faults.RemembersInSelf: (methods.resumes, r"ends another way, by .*; what a later round needs belongs in initial_"),
+    faults.CountsCalls: (methods.works_locally_without_side_effects, r"another upload fc1\.bias, by 0\.01; what"),
+    faults.MixesClients: (methods.does_not_mix_clients, "in chunks of two clients, .*: it must not add up or average"),
+    faults.MixesClientsInAPenalty: (
+        methods.trains_many_at_once,
+        "with backend=batched, of an update of .*; clients",
+    ),
+    faults.WritesAbsentClients: (methods.leaves_absent_clients_alone, r'did not take part; .* = \("fc3",\)'),
+    faults.MovesInEvaluation: (methods.evaluates_without_side_effects, "eval_model must return new tensors"),
+    faults.DividesByNothing: (
+        methods.trains_unequal_clients,
+        "is not finite after two rounds; a client has one sample",
+    ),
+    faults.GoesThroughASet: (methods.does_not_depend_on_the_order_of_names, r"go through sorted\(names\)"),
+    faults.MovesWithTheClock: (
+        methods.bears_lost_uploads,
+        r"fc1\.bias has changed by 0\.02; change it in server_update",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_breaks_its_rule_and_no_other_one_first(fault, tmp_path):
+    rule, sentence = FAULTS[fault]
+    subject = Subject(partial(fault, network=partial(MLP, hidden=(8, 5))), tmp_path)
+    if rule is not methods.trains_unequal_clients:
+        methods.trains_unequal_clients(subject)
+    with pytest.raises(ContractError, match=sentence):
+        rule(subject)
+
+
+def test_an_error_of_the_users_own_breaks_a_rule_and_tells_its_place():
+    (finding,) = check_method(faults.FailsOnOneSample())
+    assert re.fullmatch(r"ZeroDivisionError: division by zero \(faults\.py, line \d+\)", finding.broken)
+
+
+def test_a_checkpoint_that_does_not_fit_breaks_a_rule(tmp_path):
+    made = partial(faults.AddsATensor, network=partial(MLP, hidden=(8, 5)))
+    *_, finding = findings([methods.repeats, methods.is_made_again], lambda folder: Subject(made, folder))
+    assert "seen" in finding.broken
+
+
+@pytest.mark.slow
+def test_a_method_keeps_all_rules_with_two_processes_and_another_breaks_the_last_one():
+    found = [*check_method(FedRep())]
+    assert [finding.rule for finding in found if finding.broken] == []
+    assert found[-1].rule == "Two processes give what one gives"
+    (broken,) = [finding for finding in check_method(faults.TakesRowsOfItsProcess()) if finding.broken]
+    assert "all_rows(self.clients.stack(name), self.num_clients)" in broken.broken
+
+
+def test_after_a_method_that_does_not_train_no_other_rule_is_tried():
+    (finding,) = check_method(faults.DividesByNothing())
+    assert "not finite" in finding.broken
