@@ -102,7 +102,7 @@ def findings(checks: Sequence[Check], subject: Callable[[Path], Any]) -> Iterato
                 broken = one_line(found)
             except Exception as error:
                 broken = f"{type(error).__name__}: {one_line(error)}{place_of(error)}"
-        rule = (check.__doc__ or "").partition("\n")[0].removesuffix(".")
+        rule = (check.__doc__ or "").partition("\n")[0].removesuffix(".").replace("``", "")
         yield Finding(rule, broken, time.perf_counter() - start)
         if broken and number == 0:
             return
