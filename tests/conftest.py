@@ -12,7 +12,6 @@ from typing import Any
 from unittest import mock
 
 import lightning.pytorch as pl
-import numpy as np
 import pytest
 import torch
 from fakes.cohorts import Identity
@@ -24,11 +23,9 @@ from lightning.fabric.utilities import registry
 from lightning.pytorch.trainer.connectors.logger_connector.result import _ResultMetric
 from torch.utils.tensorboard import SummaryWriter
 
-from pfl_lightning.callbacks import EvaluateStartAndEnd, RoundCheckpoint
 from pfl_lightning.cli import main
-from pfl_lightning.data import FederatedDataModule, Partition
-from pfl_lightning.data.labelled import LabelledData
-from pfl_lightning.runs.run_settings import TRAINER_DEFAULTS
+from pfl_lightning.contract import subject as contract
+from pfl_lightning.contract.clients import UnequalClients
 
 settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
 settings.load_profile("repeatable")
@@ -147,29 +144,8 @@ def language_models(tmp_path_factory) -> Path:
     return folder
 
 
-class RaggedPartition(Partition):
-    """Clients with 1, 4, 9, 16, ... samples, without regard to their classes."""
-
-    def split(self, splits, num_classes, population, rng):
-        sizes = np.arange(1, population.num_clients + 1) ** 2
-        return [np.split(rng.permutation(len(split.classes))[: sizes.sum()], sizes.cumsum()[:-1]) for split in splits]
-
-
-class RaggedData(FederatedDataModule):
-    """Random, learnable data of very unequal clients, in torch's default float type."""
-
-    num_classes = 3
-    input_shape = (1, 16, 16)
-
-    def __init__(self, num_clients: int = 6, **kwargs: Any) -> None:
-        super().__init__(num_clients=num_clients, partition=RaggedPartition(), **kwargs)
-
-    def load(self):
-        random = torch.Generator().manual_seed(0)
-        inputs = torch.randn(240, *self.input_shape, generator=random, dtype=torch.float64)
-        targets = inputs.flatten(1)[:, :3].argmax(1)
-        data = LabelledData(inputs.to(torch.get_default_dtype()), targets)
-        return LabelledData(data.inputs[:120], targets[:120]), LabelledData(data.inputs[120:], targets[120:])
+class RaggedData(UnequalClients):
+    """Random, learnable data of very unequal clients, which no transform casts to the precision of a run."""
 
     def transform(self):
         return Identity()
@@ -184,26 +160,9 @@ def ragged_data() -> type[RaggedData]:
 def fit(tmp_path) -> Callable[..., pl.Trainer]:
     """Trains a method for some rounds in a folder and returns the trainer; ``bare``: nothing is evaluated or saved."""
 
-    def run(
-        method,
-        data,
-        rounds: int,
-        folder: str = "run",
-        ckpt_path: Path | None = None,
-        callbacks=(),
-        bare: bool = False,
-        **options: Any,
-    ) -> pl.Trainer:
-        own = any(isinstance(callback, RoundCheckpoint) for callback in callbacks)
-        usual = [] if bare else [EvaluateStartAndEnd(), *([] if own else [RoundCheckpoint()])]
-        options |= {"limit_val_batches": 0, "enable_checkpointing": False} if bare else {}
-        given = {"max_steps": rounds, "default_root_dir": tmp_path / folder, "callbacks": [*callbacks, *usual]}
-        quiet = {"accelerator": "cpu", "logger": False, "val_check_interval": 2, "enable_progress_bar": False}
-        trainer = pl.Trainer(**{**TRAINER_DEFAULTS, **quiet, **given, **options})
-        trainer.fit(method, data, ckpt_path=ckpt_path, weights_only=True)
-        return trainer
-
-    return run
+    return lambda method, data, rounds, folder="run", *given, **options: contract.fit(
+        method, data, rounds, tmp_path / folder, *given, **options
+    )
 
 
 @pytest.fixture

@@ -53,35 +53,42 @@ class Subject:
         return method
 
     def fit(
-        self,
-        method: Method,
-        data: FederatedDataModule,
-        rounds: int,
-        folder: str = "run",
-        ckpt_path: Path | None = None,
-        callbacks: Sequence[pl.Callback] = (),
-        bare: bool = False,
-        **trainer: Any,
+        self, method: Method, data: FederatedDataModule, rounds: int, folder: str = "run", **options: Any
     ) -> pl.Trainer:
-        """Train a method.
+        """Train a method in a folder of this name; see ``fit``."""
+        return fit(method, data, rounds, self.folder / folder, **options)
 
-        Args:
-            method: The method.
-            data: What it trains on.
-            rounds: Rounds in all.
-            folder: Name of the run's folder.
-            ckpt_path: Checkpoint that it continues from.
-            callbacks: Callbacks.
-            bare: Nothing is evaluated or saved.
-            trainer: Options of the trainer.
-        """
-        usual = [] if bare else [EvaluateStartAndEnd(), RoundCheckpoint()]
-        options = {"limit_val_batches": 0, "enable_checkpointing": False} if bare else {}
-        quiet = {"accelerator": "cpu", "logger": False, "val_check_interval": 2, "enable_progress_bar": False}
-        own = {"max_steps": rounds, "default_root_dir": self.folder / folder, "callbacks": [*callbacks, *usual]}
-        made = pl.Trainer(**{**TRAINER_DEFAULTS, **quiet, **options, **own, **trainer})
-        made.fit(method, data, ckpt_path=ckpt_path, weights_only=True)
-        return made
+
+def fit(
+    method: Method,
+    data: FederatedDataModule,
+    rounds: int,
+    folder: Path,
+    ckpt_path: Path | None = None,
+    callbacks: Sequence[pl.Callback] = (),
+    bare: bool = False,
+    **trainer: Any,
+) -> pl.Trainer:
+    """Train a method on a CPU, and say nothing.
+
+    Args:
+        method: The method.
+        data: What it trains on.
+        rounds: Rounds in all.
+        folder: The run's folder.
+        ckpt_path: Checkpoint that it continues from.
+        callbacks: Callbacks; checkpoints are saved in any case.
+        bare: Nothing is evaluated or saved.
+        trainer: Options of the trainer.
+    """
+    saves = any(isinstance(callback, RoundCheckpoint) for callback in callbacks)
+    usual = [] if bare else [EvaluateStartAndEnd(), *([] if saves else [RoundCheckpoint()])]
+    options: dict[str, Any] = {"limit_val_batches": 0, "enable_checkpointing": False} if bare else {}
+    quiet = {"accelerator": "cpu", "logger": False, "val_check_interval": 2, "enable_progress_bar": False}
+    own = {"max_steps": rounds, "default_root_dir": folder, "callbacks": [*callbacks, *usual]}
+    made = pl.Trainer(**{**TRAINER_DEFAULTS, **quiet, **options, **own, **trainer})
+    made.fit(method, data, ckpt_path=ckpt_path, weights_only=True)
+    return made
 
 
 def tensors(module: nn.Module) -> Tree:

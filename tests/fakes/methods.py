@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from pfl_lightning.client import LocalTraining
+from pfl_lightning.contract.subject import distance, tensors  # noqa: F401  # for the tests of methods
 from pfl_lightning.methods import ClientLoop, FedAvg
 from pfl_lightning.models import MLP, Network
 from pfl_lightning.tree import Params
@@ -65,11 +66,6 @@ def built(make, data, hidden=(8, 5), **options: Any):
     return method
 
 
-def tensors(module):
-    """Copies of all tensors of a module."""
-    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
-
-
 def rows(method, prefix=""):
     """Copies of the rows of all clients whose names have a prefix, by their names without it."""
     names = [name for name in method.clients.names if name.startswith(prefix)]
@@ -79,14 +75,6 @@ def rows(method, prefix=""):
 def row(method, client, prefix=""):
     """The rows of one client."""
     return {name: stack[client] for name, stack in rows(method, prefix).items()}
-
-
-def distance(one, other):
-    """The largest difference between a tensor of one module or tree and that of another; nan if one has a nan."""
-    one, other = (each.state_dict() if isinstance(each, nn.Module) else each for each in (one, other))
-    return float(
-        torch.stack([(tensor.double() - other[name].double()).abs().max() for name, tensor in one.items()]).max()
-    )
 
 
 def models_of(method):
