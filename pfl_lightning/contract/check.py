@@ -11,16 +11,22 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from pfl_lightning.contract.methods import METHOD_CHECKS
+from pfl_lightning.contract.methods import METHOD_CHECKS, UPLOAD_CHECKS
+from pfl_lightning.contract.parts import PARTITION_CHECKS, TASK_CHECKS
 from pfl_lightning.contract.several import trains_in_several_processes
 from pfl_lightning.contract.subject import ContractError, Subject
+from pfl_lightning.data import Partition
 from pfl_lightning.errors import PflError, one_line
-from pfl_lightning.methods import Method
+from pfl_lightning.methods import FedAvg, Method
 from pfl_lightning.models import MLP
 from pfl_lightning.objects import changed_arguments, clone, is_users_file
 from pfl_lightning.runs.session import without_chatter
+from pfl_lightning.server import Aggregator, Mean
+from pfl_lightning.tasks import Task
+from pfl_lightning.uplink import Step
 
 Check = Callable[[Any], None]
+OUTPUTS = 4  # of a task on its own
 
 
 class Finding(NamedTuple):
@@ -37,25 +43,53 @@ class Finding(NamedTuple):
     seconds: float
 
 
-def check_method(method: Method) -> Iterator[Finding]:
-    """Try a method on small data of very unequal clients: one finding after another, in less than a minute.
+def check(part: Method | Aggregator | Step | Partition | Task) -> Iterator[Finding]:
+    """Try a part of a run on small data of very unequal clients: one finding after another, in less than a minute.
 
     Args:
-        method: The method, before its first use; it is made again for each run. Its network is a small ``MLP``, unless
-            it has been given another one.
+        part: A method, a partition, a task, an aggregator or a step of uploads, before its first use; it is made again
+            for each run. A method's network is a small ``MLP``, unless it has another one. Aggregators and steps are
+            those of FedAvg, with a plain vote after a step that needs one.
 
     Yields:
-        A finding for each rule; if clients do not train at all, that one alone.
+        A finding for each rule; if the first does not hold, that one alone.
+
+    Raises:
+        PflError: If it is something else.
 
     Examples:
         >>> from pfl_lightning.methods import FedRep
-        >>> [finding.rule for finding in check_method(FedRep()) if finding.broken]
+        >>> [finding.rule for finding in check(FedRep()) if finding.broken]
         []
     """
+    if isinstance(part, Partition):
+        yield from findings(PARTITION_CHECKS, lambda folder: part)
+        return
+    if isinstance(part, Task):
+        yield from findings(TASK_CHECKS, lambda folder: part if part.outputs else part.sized(OUTPUTS))
+        return
+    rules: Sequence[Check] = METHOD_CHECKS if isinstance(part, Method) else UPLOAD_CHECKS
+    copies = Copies(*kind_and_arguments(part))
+    several = [trains_in_several_processes] if can_be_sent(copies) else []
+    yield from findings([*rules, *several], lambda folder: Subject(copies, folder))
+
+
+def kind_and_arguments(part: object) -> tuple[type[Method], dict[str, Any]]:
+    """The method that a part is tried in, and its arguments.
+
+    Raises:
+        PflError: If there is none.
+    """
     small = {"network": partial(MLP, hidden=(8, 5))}
-    copies = Copies(type(method), {**small, **(changed_arguments(method) or {})})
-    checks = [*METHOD_CHECKS, *([trains_in_several_processes] if can_be_sent(copies) else [])]
-    yield from findings(checks, lambda folder: Subject(copies, folder))
+    if isinstance(part, Method):
+        return type(part), {**small, **(changed_arguments(part) or {})}
+    if isinstance(part, Aggregator):
+        return FedAvg, {**small, "aggregator": part, "weighting": "uniform"}
+    if isinstance(part, Step):
+        vote = {"aggregator": Mean()} if part.together else {}
+        return FedAvg, {**small, **vote, "uplink": [part]}
+    kinds = "a method, a partition, a task, an aggregator or a step of uploads"
+    raise PflError(f"check: {type(part).__name__} is not possible; allowed: {kinds}")
 
 
 @dataclass(frozen=True)

@@ -344,3 +344,11 @@ METHOD_CHECKS = (
     is_made_again,
     does_not_depend_on_the_order_of_names,
 )
+UPLOAD_CHECKS = (  # of aggregators, and of steps of uploads
+    trains_unequal_clients,
+    repeats,
+    resumes,
+    does_not_mix_clients,
+    bears_lost_uploads,
+    is_made_again,
+)

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from fakes import faults
 
-from pfl_lightning.contract import ContractError, Subject, check_method, methods
+from pfl_lightning.contract import ContractError, Subject, check, methods
 from pfl_lightning.contract.check import findings
 from pfl_lightning.methods import FedRep
 from pfl_lightning.models import MLP
@@ -49,7 +49,7 @@ def test_a_fault_breaks_its_rule_and_no_other_one_first(fault, tmp_path):
 
 
 def test_an_error_of_the_users_own_breaks_a_rule_and_tells_its_place():
-    (finding,) = check_method(faults.FailsOnOneSample())
+    (finding,) = check(faults.FailsOnOneSample())
     assert re.fullmatch(r"ZeroDivisionError: division by zero \(faults\.py, line \d+\)", finding.broken)
 
 
@@ -61,13 +61,13 @@ def test_a_checkpoint_that_does_not_fit_breaks_a_rule(tmp_path):
 
 @pytest.mark.slow
 def test_a_method_keeps_all_rules_with_two_processes_and_another_breaks_the_last_one():
-    found = [*check_method(FedRep())]
+    found = [*check(FedRep())]
     assert [finding.rule for finding in found if finding.broken] == []
     assert found[-1].rule == "Two processes give what one gives"
-    (broken,) = [finding for finding in check_method(faults.TakesRowsOfItsProcess()) if finding.broken]
+    (broken,) = [finding for finding in check(faults.TakesRowsOfItsProcess()) if finding.broken]
     assert "all_rows(self.clients.stack(name), self.num_clients)" in broken.broken
 
 
 def test_after_a_method_that_does_not_train_no_other_rule_is_tried():
-    (finding,) = check_method(faults.DividesByNothing())
+    (finding,) = check(faults.DividesByNothing())
     assert "not finite" in finding.broken
