@@ -33,7 +33,9 @@ def build_metric(factory: MetricFactory, task: Task) -> Metric:
     """The metric for a task, with as many classes or labels; the classes may be those of tokens."""
     parameters = inspect.signature(unwrap_partial(factory)).parameters
     numbers = {"num_classes": task.classes if task.classes > 1 else task.outputs, "num_labels": task.outputs}
-    return factory(**{name: number for name, number in numbers.items() if name in parameters})
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Metric .* will save all targets")  # which are those of one client
+        return factory(**{name: number for name, number in numbers.items() if name in parameters})
 
 
 def metric_name(metric: Metric) -> str:

