@@ -1,3 +1,4 @@
+from pfl_lightning.callbacks.aggregation_error import AggregationError
 from pfl_lightning.callbacks.client_metrics import ClientMetrics
 from pfl_lightning.callbacks.client_tables import EvaluationTable, PercentileErrors
 from pfl_lightning.callbacks.cosine_maps import CosineMaps
@@ -14,6 +15,7 @@ from pfl_lightning.callbacks.sparsity_tracker import SparsityTracker
 from pfl_lightning.callbacks.summary import RunSummary
 
 __all__ = [
+    "AggregationError",
     "ClientMetrics",
     "CosineMaps",
     "CrossSite",
