@@ -160,8 +160,11 @@ def chosen(part: Part) -> dict[str, Sweep]:
         (method,) = sweep.methods
         if method not in best or score > best[method][0]:
             best[method] = score, sweep
-    options = options_of(wanted.options, variables)
-    return {method: sweep._replace(options=options, folder=wanted.folder) for method, (_, sweep) in best.items()}
+    rules = [*part.item.get("method_options", ()), *wanted.options]
+    return {
+        method: sweep._replace(options=options_of(rules, {**variables, "method": method}), folder=wanted.folder)
+        for method, (_, sweep) in best.items()
+    }
 
 
 def shown(results: Results) -> list[Claim]:

@@ -125,7 +125,12 @@ def millions(curve: Curve, tag: str) -> float:
 
 def consensus(curve: Curve) -> float:
     """Mean over the rounds of the distance of the clients' bodies to their mean, after mixing."""
-    return float(np.mean(curve.runs[0].logged["consensus/after"].dropna().to_numpy()))
+    return mean_logged(curve, "consensus/after")
+
+
+def mean_logged(curve: Curve, tag: str) -> float:
+    """Mean over the rounds of what a run logs in each of them."""
+    return float(np.mean(curve.runs[0].logged[tag].dropna().to_numpy()))
 
 
 def mixing_leaves(curve: Curve) -> float:
@@ -305,6 +310,7 @@ MEASURES: dict[str, Callable[..., float]] = {
             gigabits,
             millions,
             consensus,
+            mean_logged,
             mixing_leaves,
             heads_follow_data,
             bodies_agree,
