@@ -155,9 +155,9 @@ def main(
             as a module that is none of ours (fedrep-lenet-split, fedrep-lenet-opaque), fedavg-resnet18, fedavg-gru,
             other targets than classes (multilabel-mlp, forecast-mlp, segment-unet, next-char-gru), clients with four
             networks (families-mlp, families-cnn),
-            adapters in a ViT (lora-tiny-vit, lora-small-vit, lora-last-third, lora-fedrep), data-loading, evaluation,
-            votes (where the plain round has a weighted mean), population, gossip-population, lora-population; all by
-            default, and none for [].
+            adapters in a ViT (lora-tiny-vit, lora-small-vit, lora-last-third, lora-fedrep) or in a text encoder
+            (lora-bert, which needs transformers and peft), data-loading, evaluation, votes (where the plain round has a
+            weighted mean), population, gossip-population, lora-population; all by default, and none for [].
         backends: One or more of auto, sequential, batched; all by default. Populations always run with auto, and
             data loading is the same for all.
         repeats: Measured rounds of each; for populations fresh processes, for peers runs of their programs.

@@ -1,12 +1,13 @@
 import sys
 from dataclasses import replace
+from functools import partial
 
 import benchmark
 import pytest
 import torch
 from benchmarks import population, timing, training
 from benchmarks.population import Measurement, measure_population, population_record
-from benchmarks.workloads import WORKLOADS, RandomClients, ragged_counts
+from benchmarks.workloads import WORKLOADS, RandomClients, ragged_counts, random_bert
 from fakes.forked import SERVER
 
 from pfl_lightning.methods import Method
@@ -37,6 +38,9 @@ def small(name):
     if name.startswith("families"):
         shape = (1, 16, 16)
         cohort = 5  # of four networks
+    if name == "lora-bert":
+        pytest.importorskip("peft")
+        workload = replace(workload, network=partial(random_bert, depth=2, width=8, heads=2))
     if "copy_lr" in workload.options:  # so that copies go half the way
         workload = workload.with_options(copy_lr=workload.options["copy_lr"] * 0.5 / 0.075)
     samples = (3, 6, 4) if workload.method == "DeltaFL" or name == "ragged-mlp" else 6

@@ -1,10 +1,12 @@
 """What is measured, and the clients that hold its samples; ours and the plain loop take all numbers from here."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,8 @@ from pfl_lightning.data import FederatedDataModule, Round
 from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.transforms import ImageTransform, Tokens
-from pfl_lightning.models import InputKind, LeNet5, LoRA, Network, NetworkFactory
+from pfl_lightning.models import HuggingFaceModel, InputKind, LeNet5, LoRA, Network, NetworkFactory
+from pfl_lightning.models.hugging_face import loading
 from pfl_lightning.models.recurrent import Recurrent
 from pfl_lightning.system import Asynchronous, Participation
 from pfl_lightning.tasks import NO_TARGET, Classification, MultiLabel, NextToken, Regression, Segmentation, Task
@@ -78,6 +81,41 @@ class Opaque(Split):
     def forward(self, images: Tensor) -> Tensor:
         """The same scores, as another tensor."""
         return super().forward(images) * 1.0
+
+
+def random_bert(
+    input_shape: tuple[int, ...], num_classes: int, depth: int = 6, width: int = 384, heads: int = 12
+) -> nn.Module:
+    """Hugging Face's BERT in the size of MiniLM, with random weights and a small vocabulary."""
+    from transformers import BertConfig, BertForSequenceClassification
+
+    length, vocabulary = input_shape
+    sizes = {"hidden_size": width, "intermediate_size": 4 * width, "max_position_embeddings": length}
+    types = {"type_vocab_size": 1}  # so that no tokenizer is needed
+    config = BertConfig(vocab_size=vocabulary, num_hidden_layers=depth, num_attention_heads=heads, **sizes, **types)
+    with TemporaryDirectory() as folder, loading(folder, "network"):
+        BertForSequenceClassification(config).save_pretrained(folder)
+        network: nn.Module = HuggingFaceModel(input_shape, num_classes, folder, dropout=False)
+    return network
+
+
+def with_peft(network: Network) -> nn.Module:
+    """The same classifier with peft's adapters in the place of ours, which have a B of 0 and the usual alpha."""
+    import peft
+
+    module = network.module_with({})
+    layers: dict[str, Any] = {path: layer for path, layer in module.named_modules() if hasattr(layer, "lora_hook")}
+    factors = {path: layer.lora_A.detach().clone() for path, layer in layers.items()}
+    rank = len(next(iter(factors.values())))
+    usual = LoRA()
+    sizes = {"r": rank, "lora_alpha": usual.alpha}
+    config = peft.LoraConfig(**sizes, target_modules=[*factors], modules_to_save=["classifier"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft of today beside transformers of today
+        adapted: nn.Module = peft.get_peft_model(usual.merge(module), config)
+    for path, factor in factors.items():
+        adapted.get_submodule(f"base_model.model.{path}.lora_A.default").load_state_dict({"weight": factor})
+    return adapted
 
 
 @dataclass(frozen=True)
