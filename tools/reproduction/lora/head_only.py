@@ -1,14 +1,16 @@
 """What adapters are measured against."""
 
+from pfl_lightning.data import Round
+from pfl_lightning.federation.accounting import Traffic
 from pfl_lightning.methods import FedAvg
-from pfl_lightning.models import Network
+from pfl_lightning.tree import movable, select
 
 
 class HeadOnly(FedAvg):
-    """FedAvg of a head on a frozen network."""
+    """FedAvg of a head, on a body that stays as it is, and that clients have already."""
 
-    def extend_network(self, network: Network) -> None:
-        """Freeze the body."""
-        _, head = network.cut(self.head)
-        for name, parameter in network.named_parameters():
-            parameter.requires_grad_(name in head)
+    trains = "head"
+
+    def count_traffic(self, batch: Round, up: Traffic, down: Traffic) -> None:
+        """Participants receive the head."""
+        down.add(select(movable(self.network), self.parts["head"]), len(batch.participants))

@@ -1,5 +1,6 @@
 import numpy as np
 import torch
+from fakes.methods import built, tensors
 from fakes.sent140 import write_table
 from fakes.torchvision_data import write_mnist
 from reproduction.lora.head_only import HeadOnly
@@ -7,7 +8,6 @@ from reproduction.lora.permuted import PermutedMNIST
 from reproduction.lora.tweets import TweetTexts
 
 from pfl_lightning.data import MNIST
-from pfl_lightning.tree import movable
 
 
 def test_each_user_has_a_permutation_of_the_classes_for_both_splits(tmp_path, recwarn):
@@ -35,7 +35,9 @@ def test_tweets_are_those_of_users_with_enough_of_them(tmp_path):
     assert raw[:3] == (("so sad", "sunny, it is"), ("0", "4"), ("ann", "ann"))
 
 
-def test_the_head_alone_trains_and_is_sent(train):
-    method = train(HeadOnly, 1)
-    assert method.parts["all"] == method.parts["head"] == {*movable(method.network)}
+def test_the_head_alone_trains_and_is_sent(train, ragged_data):
+    method, start = train(HeadOnly, 1), tensors(built(HeadOnly, ragged_data()).network)
+    moved = {name for name, tensor in tensors(method.network).items() if not torch.equal(tensor, start[name])}
+    assert moved == method.parts["head"]
     assert method.accounting.ledger.down == 32 * 6 * 18
+    assert method.accounting.ledger.up == 32 * 6 * (18 + 1), "and the loss"
