@@ -11,8 +11,8 @@ from pfl_lightning.data import Round
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.cohort import Trained
 from pfl_lightning.methods import Method, method_of
-from pfl_lightning.methods.families.exact_lora import PRODUCTS, product
-from pfl_lightning.models import LoRA, adapted_layers
+from pfl_lightning.methods.families.exact_lora import PRODUCTS
+from pfl_lightning.models import LoRA, adapted_layers, product
 from pfl_lightning.tree import Tree
 
 
