@@ -334,7 +334,14 @@ def subject_of(ragged_data, tmp_path):
 
 
 QUICK = (contract.repeats, contract.works_locally_without_side_effects, contract.uploads_what_it_says)
-BELOW = (contract.resumes, contract.does_not_mix_clients, contract.trains_many_at_once)
+BELOW = (  # with more settings, networks and numbers
+    contract.trains_unequal_clients,
+    contract.resumes,
+    contract.does_not_mix_clients,
+    contract.trains_many_at_once,
+    contract.leaves_absent_clients_alone,
+    contract.is_made_again,
+)
 RULES = [rule for rule in contract.METHOD_CHECKS if rule not in BELOW]
 
 
