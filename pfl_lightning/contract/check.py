@@ -58,9 +58,9 @@ def check(part: Method | Aggregator | Step | Partition | Task) -> Iterator[Findi
         PflError: If it is something else.
 
     Examples:
-        >>> from pfl_lightning.methods import FedRep
-        >>> [finding.rule for finding in check(FedRep()) if finding.broken]
-        []
+        >>> from pfl_lightning.data import IID
+        >>> [finding.broken for finding in check(IID())]
+        ['', '']
     """
     if isinstance(part, Partition):
         yield from findings(PARTITION_CHECKS, lambda folder: part)

@@ -39,7 +39,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_breaks_its_rule_and_no_other_one_first(fault, tmp_path):
+def test_a_fault_of_a_method_that_trains_breaks_its_rule(fault, tmp_path):
     rule, sentence = FAULTS[fault]
     subject = Subject(partial(fault, network=partial(MLP, hidden=(8, 5))), tmp_path)
     if rule is not methods.trains_unequal_clients:
