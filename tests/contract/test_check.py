@@ -7,7 +7,7 @@ import pytest
 from fakes import faults
 
 from pfl_lightning.contract import ContractError, Subject, check, methods
-from pfl_lightning.contract.check import findings
+from pfl_lightning.contract.findings import findings
 from pfl_lightning.methods import FedRep
 from pfl_lightning.models import MLP
 
