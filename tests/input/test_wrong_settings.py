@@ -154,7 +154,7 @@ F1 = "torchmetrics.classification.MulticlassF1Score"
         ),
         ("--trainer.num_nodes=2", 1, "trainer.num_nodes must be 1 in a program, got 2; use pfl fit for more"),
         ("--trainer.logger=tensorboard", 2, "trainer.logger: tensorboard is not possible; did you mean TensorBoardLog"),
-        ("--trainer.callbacks=Logger", 2, "trainer.callbacks: Logger is not possible; allowed: ClientMetrics, "),
+        ("--trainer.callbacks=Logger", 2, "trainer.callbacks: Logger is not possible; allowed: AggregationError, "),
         # of another kind
         ("--trainer=3", 2, "trainer: 3 is not possible; allowed: the options below this key"),
         ("--model.network=LeNet5 --model.network.channels=[1]", 2, "model.network.channels: [1] is not possible"),
