@@ -28,7 +28,7 @@ class UnequalClients(FederatedDataModule):
     """Random images of one class each, which a network can learn, of clients of which one has a single sample.
 
     Args:
-        num_clients: Number of clients, at most 6 for training on samples of their own alone.
+        num_clients: Number of clients, at most 7, of which the last has what the others leave.
         kwargs: See ``FederatedDataModule``.
     """
 
