@@ -16,6 +16,7 @@ from pfl_lightning.models.peft_folder import write_peft
 SMALL = partial(ViT, patch=8, depth=2, width=6, heads=2)
 ADAPTER = LoRA(3, alpha=6.0)
 
+pytest.importorskip("safetensors")  # of an extra, as transformers and peft are
 pytestmark = pytest.mark.usefixtures("float64")
 
 
