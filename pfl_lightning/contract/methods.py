@@ -1,5 +1,6 @@
 """What every method must do; the first line of each function says it."""
 
+import math
 import random
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -19,6 +20,7 @@ from pfl_lightning.system import Participation
 from pfl_lightning.tree import Tree
 
 TOLERANCE = 1e-10  # of the largest update, in float64
+LEAST = 1e-3  # distance of two runs that are not the same
 READS = (
     "server_update reads rows of clients, for which no bits are counted; count them in count_traffic, or name tensors "
     "in uploads, and take their mean"
@@ -56,19 +58,22 @@ def trains_two_classes(subject: Subject) -> None:
 
 
 def repeats(subject: Subject) -> None:
-    """The same seed gives the same run, whatever else has drawn random numbers."""
+    """The same seed gives the same run, whatever else has drawn random numbers, and another seed another one."""
     runs = []
-    for elsewhere in (1, 2):
+    for elsewhere, seed in ((1, 1), (2, 1), (3, 2)):
         torch.manual_seed(elsewhere)
         np.random.seed(elsewhere)
         random.seed(elsewhere)
-        runs.append(subject.trained(2))
-    difference, name = furthest(*runs)
+        runs.append(subject.trained(2, subject.data(seed=seed)))
+    first, again, other = runs
+    difference, name = furthest(first, again)
     if difference != 0:
         raise ContractError(
             f"two runs of one seed differ in {name} by {difference:.2g}; draw by seed_of and the key of a phase, or in "
             "server_state, not from the generators of torch, numpy or Python"
         )
+    if not distance(first, other) > LEAST:
+        raise ContractError("runs of two seeds are the same; draw by the key that local_update gets: it has the seed")
 
 
 def resumes(subject: Subject, callbacks: Callable[[Method], Iterable[pl.Callback]] = lambda method: ()) -> None:
@@ -156,8 +161,11 @@ def trains_many_at_once(subject: Subject) -> None:
     )
 
 
-def compare(subject: Subject, one: dict[str, Any], other: dict[str, Any], way: str, remedy: str) -> None:
+def compare(subject: Subject, one: dict[str, Any], other: dict[str, Any], way: str, remedy: str) -> float | None:
     """Compare three rounds of a method with some options to those with others.
+
+    Returns:
+        The largest change of a number in these rounds; None if the network cannot be run with the other options.
 
     Raises:
         ContractError: If they end another way.
@@ -177,13 +185,14 @@ def compare(subject: Subject, one: dict[str, Any], other: dict[str, Any], way: s
             found = run(other)[1]
         except PflError as error:
             if str(error).startswith("model.backend"):  # the network has layers that cannot
-                return
+                return None
             raise
         difference, name = furthest(reference, found)
-        if not difference <= TOLERANCE * update:
+        if difference != 0 and not difference < TOLERANCE * update:
             raise ContractError(f"{name} differs by {difference:.2g} {way}, of an update of {update:.2g}; {remedy}")
         if reference.accounting.ledger.samples != found.accounting.ledger.samples:
             raise ContractError(f"another number of samples is counted {way}; {remedy}")
+        return update
 
 
 def numbers(tree: Tree) -> Tree:
@@ -227,7 +236,7 @@ def bears_lost_uploads(subject: Subject) -> None:
     data = subject.data(participation=Participation(dropout=1.0))
     method = subject.built(data)
     before = tensors(method)
-    subject.fit(method, data, 2)
+    metrics = subject.fit(method, data, 2).callback_metrics
     difference, name = furthest(before, method)
     if difference != 0:
         raise ContractError(
@@ -235,6 +244,10 @@ def bears_lost_uploads(subject: Subject) -> None:
         )
     if method.accounting.ledger.up or method.accounting.clock.rounds != 2 or not method.accounting.clock.total > 0:
         raise ContractError("bits or time are counted wrongly; count uploads in count_traffic by batch.examples")
+    heard_and_lost = [float(metrics[f"system/{name}"]) for name in ("cohort", "dropped")]
+    are_finite = all(map(math.isfinite, metrics.values()))
+    if heard_and_lost != [0, data.num_clients] or "train/loss" in metrics or not are_finite:
+        raise ContractError("what is logged is not of a round that nobody was heard in; leave log_round as it is")
 
 
 def counts_what_the_server_reads(subject: Subject) -> None:

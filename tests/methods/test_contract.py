@@ -363,11 +363,16 @@ def test_resume_is_exact_bit_for_bit(make, subject_of):
 
 
 @pytest.mark.parametrize(("make", "network", "ways"), [*runs()])
-def test_backends_and_chunks_agree_after_three_rounds(make, network, ways, subject_of):
+def test_backends_and_chunks_agree_to_1e_10_of_the_update_after_three_rounds(make, network, ways, subject_of):
     """Terms that begin as zero are not any more, and an upload was lost."""
+    subject, datasets = subject_of(make, network=network), []
+    ragged_data = subject.data
+    subject.data = lambda **options: datasets.append(ragged_data(**options)) or datasets[-1]
     for backend, chunk_size in ways:
         way = {"backend": backend, "chunk_size": chunk_size}
-        contract.compare(subject_of(make, network=network), {"backend": "sequential"}, way, str(way), "")
+        assert contract.compare(subject, {"backend": "sequential"}, way, str(way), "") > 1e-3
+    for data in datasets:
+        assert 0 < sum(len(data.make_round(index).dropped) for index in range(2)) < 6
 
 
 @every_setting
@@ -629,14 +634,6 @@ def test_a_lost_upload_is_as_if_its_client_had_not_taken_part(make, ragged_data,
     assert distance(lossy, others) == 0
     assert lossy.accounting.clock.compute >= others.accounting.clock.compute
     assert lossy.aggregator.bytes == others.aggregator.bytes
-
-
-def test_a_round_whose_uploads_are_all_lost_is_logged_without_a_loss(ragged_data, fit):
-    data = ragged_data(participation=Participation(dropout=1.0))
-    metrics = fit(METHODS["FedAvg"](network=NETWORKS["mlp"]), data, 2).callback_metrics
-    assert (metrics["system/cohort"], metrics["system/dropped"]) == (0, 6)
-    assert all(map(math.isfinite, metrics.values()))
-    assert "train/loss" not in metrics
 
 
 every_task = pytest.mark.parametrize("task_data", TASKS.values(), ids=TASKS)
