@@ -125,18 +125,18 @@ def findings(checks: Sequence[Check], subject: Callable[[Path], Any]) -> Iterato
         checks: Functions of a subject, which raise ``ContractError``; the first line of the docstring is the rule.
         subject: Makes what is tried, given an empty folder.
     """
-    for number, check in enumerate(checks):
+    for number, keeps in enumerate(checks):
         start = time.perf_counter()
         broken = ""
         with TemporaryDirectory() as folder, without_chatter(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                check(subject(Path(folder)))
+                keeps(subject(Path(folder)))
             except (ContractError, PflError) as found:
                 broken = one_line(found)
             except Exception as error:
                 broken = f"{type(error).__name__}: {one_line(error)}{place_of(error)}"
-        rule = (check.__doc__ or "").partition("\n")[0].removesuffix(".").replace("``", "")
+        rule = (keeps.__doc__ or "").partition("\n")[0].removesuffix(".").replace("``", "")
         yield Finding(rule, broken, time.perf_counter() - start)
         if broken and number == 0:
             return

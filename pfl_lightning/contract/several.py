@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from pfl_lightning.contract.subject import LAST, ContractError, Subject, float64, furthest, tensors
+from pfl_lightning.contract.subject import LAST, ContractError, Subject, fit, float64, furthest, tensors
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import one_line
 from pfl_lightning.methods import Method
@@ -23,17 +23,14 @@ TOLERANCE = 1e-10  # of the update, in float64
 
 def trains_in_several_processes(subject: Subject) -> None:
     """Two processes give what one gives."""
-    start = tensors(subject.built(subject.data()))
-    runs = []
-    for count in (1, 2):
-        folder = subject.folder / f"{count}"
-        arguments = (subject.make, subject.data, folder, count)
-        if count == 1:
-            train(*arguments)
-        elif failures := run_together(multiprocessing.get_context("spawn"), count, train, *arguments):
-            raise ContractError(f"{failures[0]}, with two processes")
-        runs.append(tensors_in(folder / "run" / LAST))
-    one, two = runs
+    with float64():
+        start = tensors(subject.built(subject.data()))
+    folders = {count: subject.folder / f"{count}" for count in (1, 2)}
+    train(subject.make, subject.data, folders[1], 1)
+    spawn = multiprocessing.get_context("spawn")
+    if failures := run_together(spawn, 2, train, subject.make, subject.data, folders[2], 2):
+        raise ContractError(f"{failures[0]}, with two processes")
+    one, two = (tensors_in(folder / LAST) for folder in folders.values())
     update = max((float((one[name] - start[name]).abs().max()) for name in one.keys() & start.keys()), default=1.0)
     difference, name = furthest(one, two)
     if not difference <= TOLERANCE * update:
@@ -46,9 +43,7 @@ def trains_in_several_processes(subject: Subject) -> None:
 def train(make: Callable[..., Method], data: Callable[..., FederatedDataModule], folder: Path, processes: int) -> None:
     """Train a method for two rounds, in one of so many processes."""
     with float64():
-        several: dict[str, Any] = {"devices": processes, "strategy": "ddp" if processes > 1 else "auto"}
-        subject = Subject(make, folder, data)
-        subject.fit(make(), data(), 2, **several)
+        fit(make(), data(), 2, folder, devices=processes, strategy="ddp" if processes > 1 else "auto")
 
 
 def tensors_in(checkpoint: Path) -> Tree:
