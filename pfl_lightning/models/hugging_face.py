@@ -148,12 +148,7 @@ class _Tokens(nn.Module):
         self.eval()
         masked = self(tokens)
         unmasked = super().forward(input_ids=tokens, return_dict=True).logits
-        self.takes_bias = True
-        try:
-            error = (self(tokens) - masked).abs().max()
-        except (RuntimeError, ValueError):
-            error = torch.inf
-        self.takes_bias = bool(error < 0.01 * (unmasked - masked).abs().max())
+        _try_bias(self, tokens, masked, 0.01 * (unmasked - masked).abs().max())
 
     def forward(self, tokens: Tensor) -> Any:
         """Tokens ``[batch, length]`` to logits ``[batch, classes]``."""
@@ -198,12 +193,7 @@ class _NextTokens(nn.Module):
         if length > 1 and (self(others) - usual)[:, : length // 2].abs().max() > close:
             reads = "reads tokens behind the one that it predicts; allowed: a causal language model"
             raise PflError(f"{KEY}.name: '{self.config.name_or_path}' {reads}")
-        self.takes_bias = True
-        try:
-            error = (self(tokens) - usual).abs().max()
-        except (RuntimeError, ValueError):
-            error = torch.inf
-        self.takes_bias = bool(error < close)
+        _try_bias(self, tokens, usual, close)
 
     def forward(self, tokens: Tensor) -> Any:
         """Tokens ``[batch, length]`` to logits ``[batch, length, tokens]``, without those that the data lack."""
@@ -214,6 +204,16 @@ class _NextTokens(nn.Module):
             mask["attention_mask"] = bias.triu(1).expand(len(tokens), 1, -1, -1)
         logits = super().forward(input_ids=tokens, **mask, use_cache=False, return_dict=True).logits
         return logits[..., : self.vocabulary]
+
+
+def _try_bias(model: Any, tokens: Tensor, logits: Tensor, close: Tensor) -> None:
+    """Let a network take an additive attention mask if its logits are then as close to these as said."""
+    model.takes_bias = True
+    try:
+        error = (model(tokens) - logits).abs().max()
+    except (RuntimeError, ValueError):
+        error = torch.inf
+    model.takes_bias = bool(error < close)
 
 
 def _tokenizer(name: str) -> Any:
