@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from math import nan
 from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
-from threading import Lock
+from threading import BoundedSemaphore, Lock
 from time import monotonic, sleep
 from typing import Any, BinaryIO
 
@@ -30,6 +31,7 @@ JOB = ["sh", "-c", 'exec "$@" > /dev/null 2> "$0"']
 # its stdin ends without a line if the sweep is killed: then the run is asked to save and stop
 WATCHED = ["sh", "-c", 'exec 3<&0; { read -r _ <&3 || kill -TERM $$; } 2>&- & exec "$@" 3<&- < /dev/null', "sh"]
 STDERR = "stderr.txt"
+SECONDS = "seconds.txt"
 ERROR = "pfl: error: "
 FAILED = 1  # exit codes, see ``running.run``
 WRONG_COMMAND = 2
@@ -95,6 +97,7 @@ class Sweep:
         signal: The last signal that asked to stop; 0 if there was none.
         waiting: Number of runs that are still to start, where it is known.
         seconds: What each run took that was made here from its first round.
+        slots: Free places for runs: a suite executes several lists of them at the same time.
         folders: Which folders of runs are in use.
         refused: Folders of runs that failed by their settings: these were refused, or the run diverged.
     """
@@ -107,6 +110,7 @@ class Sweep:
         self.signal = 0
         self.waiting = 0
         self.seconds: list[float] = []
+        self.slots = BoundedSemaphore(jobs)
         self.folders: dict[Path, Lock] = defaultdict(Lock)
         self.refused: set[Path] = set()
 
@@ -134,7 +138,7 @@ class Sweep:
 
     def execute(self, run: PlannedRun) -> Path | None:
         """Start or resume a run unless it is finished, and report on it; return the folder of a finished run."""
-        with self.folders[run.folder]:  # trials of the same settings have one
+        with self.folders[run.folder], self.slots:  # trials of the same settings have one folder
             if self.signal:
                 return None
             self.waiting -= 1
@@ -184,10 +188,15 @@ class Sweep:
             run.refuse_too_late(resume)
             return resume.folder
         show(f"{run.name}: starts round {rounds_done(resume) + 1} of {rounds}")
+        before = seconds_of(run.folder) if resume else 0.0
         began = monotonic()
-        self.fit(run, [f"--ckpt_path={resume.folder}"] if resume else [], stderr)
+        try:
+            self.fit(run, [f"--ckpt_path={resume.folder}"] if resume else [], stderr)
+        finally:
+            seconds = monotonic() - began
+            (run.folder / SECONDS).write_text(f"{before + seconds:.2f}")
         if not resume:
-            self.seconds.append(monotonic() - began)
+            self.seconds.append(seconds)
         resume = run.resume()
         if not is_finished(resume, rounds):
             raise PflError(f"it ended after round {rounds_done(resume)} of {rounds}")
@@ -212,10 +221,10 @@ class Sweep:
         if code := process.wait():
             if code < 0:  # such as SIGKILL, if memory is short; the last line may be any
                 raise PflError(f"killed by {signal.Signals(-code).name}")
-            lines = path.read_text(errors="replace").strip().splitlines() or [f"exit code {code}, see '{path}'"]
-            if is_refusal(code, lines[-1]):
+            line = last_line(run.folder) or f"exit code {code}, see '{path}'"
+            if is_refusal(code, line):
                 self.refused.add(run.folder)
-            raise PflError(lines[-1].removeprefix(ERROR))
+            raise PflError(line.removeprefix(ERROR))
 
 
 def test_score(run: PlannedRun) -> str:
@@ -224,6 +233,28 @@ def test_score(run: PlannedRun) -> str:
     with suppress(PflError):  # a run without test samples, or without the table
         return f"test {final_score(resume.folder)}" if resume and resume.folder else ""
     return ""
+
+
+def last_line(folder: Path) -> str:
+    """The last line that a run of a sweep has written to stderr; empty if there is none.
+
+    Args:
+        folder: The folder that the sweep has given to it.
+    """
+    lines = (folder / STDERR).read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else ""
+
+
+def seconds_of(folder: Path) -> float:
+    """What a run of a sweep has taken so far, with its start, in all its parts; nan if that was not noted.
+
+    Args:
+        folder: The folder that the sweep has given to it.
+    """
+    try:
+        return float((folder / SECONDS).read_text())
+    except (OSError, ValueError):
+        return nan
 
 
 def is_refusal(code: int, line: str) -> bool:

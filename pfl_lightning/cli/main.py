@@ -36,6 +36,7 @@ COMMANDS = {  # the module of each command, which has its function, and what it 
     "fit": ("fit", "train a method on a data set, or resume a run"),
     "validate": ("fit", "evaluate a run again on its validation samples"),
     "test": ("fit", "evaluate a run again on its test samples"),
+    "bench": ("bench", "many methods on a suite of data sets: tuned, run, ranked"),
     "check": ("check", "whether a method of your own keeps the contract of a method"),
     "compare": ("compare", "tables and figures of several runs"),
     "data": ("data", "download a data set, or show which client holds what"),

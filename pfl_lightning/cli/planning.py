@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -19,6 +20,8 @@ from pfl_lightning.settings.values import LOGGED, SAME_NUMBERS, Settings, change
 
 # set by the sweep itself; the seed of the data set follows the other
 OWN = ("--seed_everything", "--data.seed", "--data.init_args.seed", "--trainer.default_root_dir", "--ckpt_path")
+OF_PLACE = ("default_root_dir", "enable_progress_bar")  # what a sweep sets of the trainer
+PARSING = Lock()  # jsonargparse has one state for a process, and searches have threads
 BEST = "best.yaml"  # the best settings of a search
 KEEP = "keep the old value, or choose another --out"
 
@@ -85,12 +88,14 @@ class Plan(NamedTuple):
         seeds: Values of ``seed_everything``.
         passed: Other arguments of ``pfl fit``.
         out: Folder of all runs.
+        prefix: What the names of all runs begin with in progress lines.
     """
 
     methods: Sequence[str]
     seeds: Sequence[int]
     passed: Sequence[str]
     out: Path
+    prefix: str = ""
 
     def check(self, option: str, varied: Iterable[str]) -> None:
         """Refuse methods whose runs would share a folder, what the sweep sets itself, and what is no setting of a run.
@@ -151,10 +156,11 @@ class Plan(NamedTuple):
         Raises:
             PflError: If the settings are wrong.
         """
-        name = ", ".join([self.name(method), *labels(values)])
+        name = self.prefix + ", ".join([self.name(method), *labels(values)])
         varied = [f"--{key}={value}" for key, value in values.items()]
         args = [*with_method(self.passed, method), "--trainer.enable_progress_bar=false", *varied]
-        settings = settings_of([*args, f"--seed_everything={self.seeds[0]}"])  # no other depends on the seed or folder
+        with PARSING:
+            settings = settings_of([*args, f"--seed_everything={self.seeds[0]}"])  # no other depends on seed or folder
         runs = []
         for seed in self.seeds:
             folder = self.out / folder_name(self.name(method), values) / f"seed_{seed}"
@@ -163,6 +169,12 @@ class Plan(NamedTuple):
             of_seed = {**settings, "seed_everything": seed, "trainer": trainer}
             runs.append(PlannedRun(f"{name}, seed {seed}", folder, [*args, *options], of_seed))
         return runs
+
+
+def without_place(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a planned run without its seed and folder, with which others can be run."""
+    trainer = {key: value for key, value in settings["trainer"].items() if key not in OF_PLACE}
+    return {key: value for key, value in settings.items() if key != "seed_everything"} | {"trainer": trainer}
 
 
 def labels(values: Mapping[str, str]) -> list[str]:

@@ -32,7 +32,17 @@ from pfl_lightning import files
 from pfl_lightning.callbacks import RoundCheckpoint
 from pfl_lightning.cli.console import show
 from pfl_lightning.cli.execution import Sweep
-from pfl_lightning.cli.planning import BEST, KEEP, Plan, PlannedRun, combinations, has_begun, labels, parse
+from pfl_lightning.cli.planning import (
+    BEST,
+    KEEP,
+    Plan,
+    PlannedRun,
+    combinations,
+    has_begun,
+    labels,
+    parse,
+    without_place,
+)
 from pfl_lightning.errors import PflError
 from pfl_lightning.runs.folders import RunFolder
 from pfl_lightning.seeding import numpy_generator, seed_of
@@ -96,10 +106,7 @@ class Search:
 
     def settings(self, values: Mapping[str, str]) -> dict[str, Any]:
         """The settings of a trial, with which others can be run."""
-        settings = self.plan.runs(self.method, values)[0].settings
-        trainer = settings["trainer"]
-        del settings["seed_everything"], trainer["default_root_dir"], trainer["enable_progress_bar"]
-        return settings
+        return without_place(self.plan.runs(self.method, values)[0].settings)
 
     @cached_property
     def study(self) -> optuna.Study:
@@ -199,10 +206,14 @@ class Search:
             trial.set_user_attr(f"seed_{seed}", score)
         self.study.tell(trial, mean(scores))
 
+    def best_values(self) -> dict[str, str]:
+        """The best settings so far."""
+        return self.values(self.study.best_trial)
+
     def best(self) -> str:
-        """The best settings so far, with their score."""
+        """The best settings so far, in words, with their score."""
         best = self.study.best_trial
-        return f"{', '.join(labels(self.values(best)))} with a validation score of {best.value:.{DIGITS}g}"
+        return f"{', '.join(labels(self.best_values()))} with a validation score of {best.value:.{DIGITS}g}"
 
     @staticmethod
     def shown_score(run: PlannedRun) -> str:
@@ -220,7 +231,7 @@ class Search:
         if self.trials(TrialState.COMPLETE):
             path = self.folder / BEST
             best = self.study.best_trial
-            files.write_text(yaml.safe_dump(self.settings(self.values(best)), sort_keys=False), path)
+            files.write_text(yaml.safe_dump(self.settings(self.best_values()), sort_keys=False), path)
             command = shlex.join(["pfl", "fit", "--config", str(path)])
             show(f"Best so far: {self.best()}, trial {best.number + 1} of {self.folder / 'trials.csv'}: {command}")
         else:

@@ -42,7 +42,7 @@ def sweep_command(args: list[str]) -> None:
         plan = Plan(methods, seeds, passed, expand_path(options.out, "out"))
         varied = values_by_key([without_alias(str(word)) for word in as_list(options[option])], option)
         plan.check(option, varied)
-        searches = searches_of(plan, varied) if options.search else []
+        searches = [search_of(plan, method, varied) for method in methods] if options.search else []
         runs = [] if options.search else plan.grid(varied)
         executor = executor_of(as_list(options.submit), plan.out / "submitit") if options.submit else None
     except PflError as error:
@@ -84,18 +84,17 @@ def training_command(plan: Plan) -> str:
     return f"pfl sweep --methods {files} --seeds {' '.join(seeds)} --out {shlex.quote(str(plan.out / 'best'))}"
 
 
-def searches_of(plan: Plan, varied: Mapping[str, Sequence[str]]) -> list[Any]:
-    """A search for each method, which needs a library of its own.
+def search_of(plan: Plan, method: str, varied: Mapping[str, Sequence[str]]) -> Any:
+    """The search for a method's settings, which needs a library of its own.
 
     Raises:
-        PflError: If it is missing, or a search is not possible.
+        PflError: If it is missing, or the search is not possible.
     """
     try:
         from pfl_lightning.cli.search import Search, space_of
     except ImportError as error:
         raise PflError(f'search: needs uv pip install "pfl_lightning[search]" ({error})') from error
-    space = space_of(varied)
-    return [Search(plan, method, space) for method in plan.methods]
+    return Search(plan, method, space_of(varied))
 
 
 def as_list(value: Any) -> list[Any]:

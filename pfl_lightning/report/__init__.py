@@ -12,12 +12,15 @@ from pfl_lightning.report.measures import common_seeds
 from pfl_lightning.report.partition import partition_card, partition_figure, partition_table
 from pfl_lightning.report.pictures import Format, clear, pictures_of, write_pictures
 from pfl_lightning.report.run_files import RunRecord, check_same_data, read_run
+from pfl_lightning.report.suite_report import write_suite_report
+from pfl_lightning.report.suite_results import Entry, read_results, suite_results
 from pfl_lightning.report.tables import write_csv
 from pfl_lightning.report.topology import neighbours_figure, topology_figure
 
 __all__ = [
     "Choice",
     "Curve",
+    "Entry",
     "Format",
     "RunRecord",
     "by_largest_class",
@@ -38,13 +41,16 @@ __all__ = [
     "partition_figure",
     "partition_table",
     "pictures_of",
+    "read_results",
     "read_run",
     "results",
     "save_figure",
     "scatter_figure",
+    "suite_results",
     "tables_of",
     "time_figure",
     "topology_figure",
     "write_csv",
     "write_pictures",
+    "write_suite_report",
 ]

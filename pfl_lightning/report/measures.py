@@ -5,6 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from pfl_lightning.report.compare_curves import Curve, Curves
 from pfl_lightning.report.run_files import BITS, CALLS, LINK_BITS, ROUND, SAMPLES, Floats, Ints
@@ -13,6 +14,7 @@ from pfl_lightning.score_kind import ScoreKind
 if TYPE_CHECKING:
     import pandas as pd
 
+LEVEL = 0.95  # of the t-interval of a mean over the seeds
 TAIL = 0.1  # share of the clients in the superquantile
 
 
@@ -53,6 +55,21 @@ TRAIN: dict[str, Statistic] = {
     "p90": weighted_p90,
 }
 """Statistics of the training losses; clients count by their samples, as in the objective of training."""
+
+
+def half_width(differences: Floats, seeds: int | Floats | None = None, level: float = LEVEL) -> Floats:
+    """Half of the t-interval of a mean over ``[seeds]``; endless for a single one.
+
+    Args:
+        differences: What is averaged, one for each seed.
+        seeds: How many seeds of the same spread there would be; by default as many as there are.
+        level: How often such an interval has the true mean in it.
+    """
+    seeds = len(differences) if seeds is None else seeds
+    if len(differences) < 2:
+        return np.array(np.inf)
+    width: Floats = stats.t.ppf((1 + level) / 2, seeds - 1) * differences.std(ddof=1) / np.sqrt(seeds)
+    return width
 
 
 def statistics_of(

@@ -83,13 +83,13 @@ def seeds_markdown(
     """
     names = tuple(names)
     cells = [
-        (*(row[name] for name in first), *(_cell(row, key.format(name), score_kind, sign) for name in names))
+        (*(row[name] for name in first), *(seeds_cell(row, key.format(name), score_kind, sign) for name in names))
         for row in rows
     ]
     return markdown(title, (*first, *names), cells)
 
 
-def _cell(row: Row, name: str, score_kind: ScoreKind, sign: str = "") -> str:
+def seeds_cell(row: Row, name: str, score_kind: ScoreKind, sign: str = "") -> str:
     """Mean and deviation of what ``over_seeds`` made."""
     mean = row[name]
     spread = row[f"{name}_seed_std"]
@@ -117,7 +117,7 @@ def seeds_latex(name: str, title: str, rows: Rows, names: Mapping[str, bool], sc
     for row in rows:
         cells = [latex_text(row["method"])]
         for column in names:
-            cell = latex_text(_cell(row, column, score_kind))
+            cell = latex_text(seeds_cell(row, column, score_kind))
             is_best = score_kind.show(row[column]) == score_kind.show(best[column])
             cells.append(rf"\textbf{{{cell}}}" if is_best and not isnan(row[column]) else cell)
         lines.append(f"    {' & '.join(cells)} " + r"\\")

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
-from scipy import stats
+
+from pfl_lightning.report.measures import LEVEL, half_width
 
 Floats = NDArray[np.float64]
 Key = TypeVar("Key")
 
 HOLDS, FAILS, INCONCLUSIVE = VERDICTS = ("holds", "fails", "inconclusive")
-LEVEL = 0.95  # of the t-interval of a mean over the seeds
 MOST = 1000  # seeds that are worth asking for
 OURS = "our own check"  # stands where the paper's numbers would
 
@@ -96,14 +96,8 @@ def interval(differences: Floats, level: float = LEVEL) -> tuple[float, float]:
     """The t-interval of a mean over the seeds: endless for a single seed, a point where there are no seeds."""
     if differences.ndim == 0:
         return float(differences), float(differences)
-    half = np.inf if len(differences) == 1 else half_width(differences, len(differences), level)
+    half = half_width(differences, level=level)
     return float(differences.mean() - half), float(differences.mean() + half)
-
-
-def half_width(differences: Floats, seeds: int | Floats, level: float = LEVEL) -> Floats:
-    """Half of the t-interval that so many seeds of the same spread would have."""
-    width: Floats = stats.t.ppf((1 + level) / 2, seeds - 1) * differences.std(ddof=1) / np.sqrt(seeds)
-    return width
 
 
 def seeds_needed(differences: Floats, level: float = LEVEL) -> float:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pfl_lightning.report.measures import half_width
 from pfl_lightning.report.tables import markdown
-from reproduction.claims import Floats, half_width, spread
+from reproduction.claims import Floats, spread
 from reproduction.items import Variables, bind, construct, fill, listed, repeats
 from reproduction.results import Results
 
@@ -138,7 +139,7 @@ def interval(points: Floats) -> str:
     if len(known) < 2:
         return spread(points, nan=EARLY)
     seeds = "" if len(known) == len(points) else f" ({len(known)} of {len(points)} seeds)"
-    return f"{known.mean():.2f} ± {half_width(known, len(known)):.2f}{seeds}"
+    return f"{known.mean():.2f} ± {half_width(known):.2f}{seeds}"
 
 
 def choice(settings: Mapping[str, float], column: Column, results: Results) -> str:

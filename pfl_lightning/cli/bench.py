@@ -1,0 +1,212 @@
+"""``pfl bench``: methods on the data sets of a suite, with settings chosen by validation samples, and a report."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from pfl_lightning import files, report
+from pfl_lightning.bounds import PositiveInt, Seed
+from pfl_lightning.cli.console import show
+from pfl_lightning.cli.execution import Sweep, executor_of, last_line, seconds_of, test_score
+from pfl_lightning.cli.planning import Plan, PlannedRun, labels, values_by_key, without_place
+from pfl_lightning.cli.sweep import as_list, method_of, search_of
+from pfl_lightning.errors import PflError, SettingsError
+from pfl_lightning.paths import expand_home
+from pfl_lightning.runs.resume import expand_path
+from pfl_lightning.runs.run_settings import without_alias, without_aliases
+from pfl_lightning.settings.parser import SettingsParser
+from pfl_lightning.settings.shipped_files import configs
+
+DIVERGED = "diverged by round"  # what a method says of it
+TUNING = "tuning"  # folder of the runs that choose settings
+ROOT = "{root}"  # stands in a suite for the folder of all data sets
+
+
+def bench_command(args: list[str]) -> None:
+    """Run ``pfl bench`` with the arguments that follow it.
+
+    Raises:
+        PflError: If they are wrong.
+        SystemExit: With code 1 if a method is not finished on a data set, 130 or 143 after a signal.
+    """
+    options = bench_parser().parse_args(list(suite_words(args)))
+    out = expand_path(options.out, "out")
+    try:
+        bench = Bench(options, out)
+        kept = {folder: report.read_results(expand_home(folder, "beside")) for folder in options.beside}
+        if not bench.tasks and not kept:
+            raise PflError(
+                "methods: a value is missing; allowed: methods and data, as in a suite, or results with beside"
+            )
+        executor = executor_of(options.submit, out / "submitit") if options.submit else None
+        bench.check()
+    except PflError as error:
+        raise SettingsError(str(error)) from error
+    sweep = Sweep(options.jobs, executor, bench.shown_score)
+    with sweep.forwarding():
+        entries = bench.execute(sweep)
+    results = report.suite_results(bench.comparable, entries) if entries else None
+    for folder, others in kept.items():
+        results = results.beside(others, folder) if results else others
+    if results:
+        files.make_folder(out)
+        results.write(out)
+        text = report.write_suite_report(results, options.references, options.format, out)
+        show(text)
+    if sweep.signal or len(entries) < len(bench.tasks):
+        raise SystemExit(128 + sweep.signal if sweep.signal else 1)
+
+
+def has_ended(run: PlannedRun, folder: Path | None) -> bool:
+    """Whether a run has done its rounds, or would diverge again."""
+    return folder is not None or DIVERGED in last_line(run.folder)
+
+
+def suite_words(words: Sequence[str]) -> Iterator[str]:
+    """The words of a command line, with a settings file in place of each suite: a path, or a name in ``suites/``."""
+    previous = ""
+    for word in words:
+        option, equals, value = word.partition("=")
+        if option == "--suite":
+            yield f"--config={suite_file(value)}" if equals else "--config"
+        else:
+            yield suite_file(word) if previous == "--suite" else word
+        previous = word
+
+
+def suite_file(word: str) -> str:
+    """The name of a suite that comes with the package as settings files are found by name, or any other word."""
+    return f"suites/{word}" if f"suites/{word}" in configs() else word
+
+
+class Task(NamedTuple):
+    """A method on a data set of the suite."""
+
+    data: str
+    method: str
+
+
+class Bench:
+    """A suite, and the runs that it needs.
+
+    Args:
+        options: The options of ``pfl bench``.
+        out: Folder of all runs.
+
+    Raises:
+        PflError: If a part of the suite is no such part.
+    """
+
+    def __init__(self, options: Any, out: Path) -> None:
+        self.out = out
+        self.trials = options.trials
+        seeds = list(map(int, options.seeds))
+        search_seeds = list(map(int, options.search_seeds)) or seeds
+        self.comparable: dict[str, Any] = {
+            "data": {name: list(words) for name, words in options.data.items()},
+            "seeds": seeds,
+            "search": as_list(options.search),
+            "search_seeds": search_seeds,
+            "search_passed": as_list(options.search_passed),
+            "trials": int(options.trials),
+        }
+        self.space = values_by_key([without_alias(str(word)) for word in as_list(options.search)], "search")
+        methods = list(map(method_of, options.methods))
+        self.tasks = [Task(data, method) for method in methods for data in options.data]
+        root = str(expand_path(options.root, "root"))
+        search_words = list(without_aliases(as_list(options.search_passed)))
+        self.plans: dict[str, Plan] = {}
+        self.searches: dict[str, Plan] = {}
+        for name, words in options.data.items():
+            passed = list(without_aliases(word.replace(ROOT, root) for word in words))
+            self.plans[name] = Plan(methods, seeds, passed, out / name, f"{name}: ")
+            tuning = Plan(methods, search_seeds, [*passed, *search_words], out / name / TUNING, f"{name}: ")
+            self.searches[name] = tuning
+
+    def check(self) -> None:
+        """Refuse what would fail in the middle: each method on the first data set, and the first method on all.
+
+        Raises:
+            PflError: If a setting is wrong.
+        """
+        for data, plan in self.plans.items():
+            plan.check("search", self.space)
+            self.searches[data].check("search", self.space)
+        first_data, first_method = self.tasks[0] if self.tasks else ("", "")
+        for data, method in self.tasks:
+            if data == first_data or method == first_method:
+                self.plans[data].runs(method, {})
+        if self.tasks and self.space:
+            search_of(self.searches[first_data], first_method, self.space)
+
+    def execute(self, sweep: Sweep) -> list[report.Entry]:
+        """Tune and train all methods, and return those that are finished."""
+        trials = min(self.trials, prod(map(len, self.space.values()))) if self.space else 0
+        sweep.waiting = sum(
+            trials * len(self.searches[data].seeds) + len(self.plans[data].seeds) for data, _ in self.tasks
+        )
+        if self.tasks:
+            sizes = f"{len(self.tasks) // len(self.plans)} methods on {len(self.plans)} data sets"
+            show(f"{sizes}: {sweep.waiting} runs; the lines of the first ones say how long the others take")
+        with ThreadPoolExecutor(sweep.jobs) as pool:
+            entries = pool.map(lambda task: self.finish(task, sweep), self.tasks)
+        return [entry for entry in entries if entry]
+
+    def finish(self, task: Task, sweep: Sweep) -> report.Entry | None:
+        """Tune and train a method on a data set; None, after a line, if that cannot be done now."""
+        plan = self.plans[task.data]
+        try:
+            values = self.tuned(task, sweep)
+            runs = [] if values is None else plan.runs(task.method, values)
+            folders = sweep.execute_all(runs)
+            if sweep.signal or not runs or not all(map(has_ended, runs, folders)):
+                return None
+            self.share(task, runs[0])
+        except (PflError, OSError) as error:
+            show(f"{task.data}: {plan.name(task.method)}: failed: {error}")
+            return None
+        chosen = ", ".join(labels(values or {}))
+        seconds = [seconds_of(run.folder) for run in runs]
+        return report.Entry(task.data, plan.name(task.method), chosen, plan.seeds, folders, seconds)
+
+    def tuned(self, task: Task, sweep: Sweep) -> dict[str, str] | None:
+        """The settings with the best validation score; none if nothing is searched, and None if none has a score."""
+        if not self.space:
+            return {}
+        search = search_of(self.searches[task.data], task.method, self.space)
+        at_once = self.trials if search.combinations else 1  # so that what a sampler tries does not depend on the jobs
+        return search.best_values() if search.run(self.trials, at_once, sweep) else None
+
+    def share(self, task: Task, run: PlannedRun) -> None:
+        """Write the settings of a method's runs for others, who choose seed and folder themselves."""
+        path = self.out / task.data / "tuned" / f"{self.plans[task.data].name(task.method)}.yaml"
+        files.write_text(yaml.safe_dump(without_place(run.settings), sort_keys=False), path)
+
+    def shown_score(self, run: PlannedRun) -> str:
+        """What to print of a finished run: no test score while settings are chosen."""
+        return "" if TUNING in run.folder.relative_to(self.out).parts else test_score(run)
+
+
+def bench_parser() -> SettingsParser:
+    """The options of ``pfl bench``; ``help/bench.txt`` says what they do."""
+    parser = SettingsParser(prog="pfl bench")
+    parser.add_argument("--config", action="config")
+    parser.add_argument("--data", type=dict[str, list[str]], default={})
+    parser.add_argument("--methods", type=list[str], default=[])
+    parser.add_argument("--seeds", type=Seed, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--search", action="append", default=[])
+    parser.add_argument("--search_seeds", type=Seed, nargs="+", default=[])
+    parser.add_argument("--search_passed", action="append", default=[])
+    parser.add_argument("--trials", type=PositiveInt, default=20)
+    parser.add_argument("--references", type=str, nargs="+", default=["Local", "FedAvg-FT"])
+    parser.add_argument("--beside", type=str, nargs="+", default=[])
+    parser.add_argument("--root", type=str, default="data")
+    parser.add_argument("--out", type=str, default="bench")
+    parser.add_argument("--jobs", type=PositiveInt, default=1)
+    parser.add_argument("--submit", type=str, nargs="+", default=[])
+    parser.add_argument("--format", type=report.Format, nargs="+", default=["png"])
+    return parser

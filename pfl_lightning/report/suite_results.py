@@ -1,0 +1,183 @@
+"""What the runs of ``pfl bench`` have reached, kept in two small tables from which its report is drawn."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from math import nan
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import yaml
+
+from pfl_lightning.errors import PflError
+from pfl_lightning.report.compare_curves import Curve, curves_of
+from pfl_lightning.report.measures import worst_tenth
+from pfl_lightning.report.run_files import BITS, TOTAL, read_run
+from pfl_lightning.score_kind import ScoreKind
+from pfl_lightning.settings.values import changes, flat
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCORES = "scores.csv"
+CURVES = "curves.csv"
+SUITE = "suite.yaml"
+SHARED_MODEL = "global"
+
+
+class Entry(NamedTuple):
+    """The runs of a method on a data set, which have ended.
+
+    Attributes:
+        data: Name of the data set in the suite.
+        method: Name of the method's settings file, or of its class.
+        chosen: The settings that the search has chosen, in words.
+        seeds: The seed of each run.
+        folders: The folder of each run; None if it has diverged before anything was saved.
+        seconds: What each run took, nan where that is not known.
+    """
+
+    data: str
+    method: str
+    chosen: str
+    seeds: Sequence[int]
+    folders: Sequence[Path | None]
+    seconds: Sequence[float]
+
+
+class SuiteResults(NamedTuple):
+    """The results of a suite, or of a part of it.
+
+    Attributes:
+        suite: Its settings as plain values; those of a data set are in ``data``, by its name.
+        score_kinds: What clients of each data set are evaluated by.
+        scores: A row for each data set, method, evaluated model and seed: ``mean`` and ``worst_tenth`` of the clients'
+            test scores at the last evaluation, and the mean of the ``shared`` model if that is evaluated beside the
+            personal ones; ``bits``, simulated ``time`` and ``seconds`` of the run. The ``label`` names method and
+            model.
+        curves: The ``mean`` at each evaluation, a row for each of its rounds.
+    """
+
+    suite: Mapping[str, Any]
+    score_kinds: Mapping[str, ScoreKind]
+    scores: "pd.DataFrame"
+    curves: "pd.DataFrame"
+
+    def write(self, folder: Path) -> None:
+        """Keep the results in a folder."""
+        kinds = {data: asdict(kind) for data, kind in self.score_kinds.items()}
+        kept = {"suite": dict(self.suite), "score_kinds": kinds}
+        (folder / SUITE).write_text(yaml.safe_dump(kept, sort_keys=False, width=88))
+        self.scores.to_csv(folder / SCORES, index=False)
+        self.curves.to_csv(folder / CURVES, index=False)
+
+    def beside(self, kept: "SuiteResults", where: Path) -> "SuiteResults":
+        """These results, and those of other methods and data sets in the same suite; what both have is of these.
+
+        Args:
+            kept: The others.
+            where: Their folder, for errors.
+
+        Raises:
+            PflError: If they are of a suite with other settings.
+        """
+        import pandas as pd
+
+        for key, (theirs, ours) in _differences(kept.suite, self.suite).items():
+            raise PflError(f"beside: {key}: {theirs} in '{where}', {ours} here; compare results of the same suite")
+        mine = set(self.scores.set_index(["data", "method"]).index)
+        tables = []
+        for own, other in ((self.scores, kept.scores), (self.curves, kept.curves)):
+            is_mine = other.set_index(["data", "method"]).index.isin(mine)
+            tables.append(pd.concat([other[~is_mine], own], ignore_index=True))
+        suite = {**self.suite, "data": {**kept.suite["data"], **self.suite["data"]}}
+        return SuiteResults(suite, {**kept.score_kinds, **self.score_kinds}, *tables)
+
+
+def _differences(suite: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """What two suites disagree on; a data set that only one of them has is nothing of the kind."""
+    common = suite["data"].keys() & other["data"].keys()
+    settings = [dict(flat({**each, "data": {name: each["data"][name] for name in common}})) for each in (suite, other)]
+    return changes(*settings)
+
+
+def read_results(folder: Path) -> SuiteResults:
+    """Read what ``SuiteResults.write`` has written.
+
+    Raises:
+        PflError: If the folder has no such files.
+    """
+    import pandas as pd
+
+    try:
+        kept = yaml.safe_load((folder / SUITE).read_text())
+        kinds = {data: ScoreKind(**kind) for data, kind in kept["score_kinds"].items()}
+        scores, curves = (pd.read_csv(folder / name, float_precision="round_trip") for name in (SCORES, CURVES))
+        results = SuiteResults(kept["suite"], kinds, scores.fillna({"chosen": ""}), curves)
+        results.scores[["data", "method", "label", "seed", "mean"]]
+    except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError) as error:
+        raise PflError(f"beside: '{folder}' has no results of pfl bench; allowed: a folder of such results") from error
+    return results
+
+
+def suite_results(suite: Mapping[str, Any], entries: Iterable[Entry]) -> SuiteResults:
+    """Read the runs of a suite.
+
+    Args:
+        suite: Its settings.
+        entries: Methods on data sets; at least one run has not diverged.
+
+    Raises:
+        PflError: If a folder is not that of a run.
+    """
+    import pandas as pd
+
+    kinds: dict[str, ScoreKind] = {}
+    scores: list[dict[str, Any]] = []
+    points: list[dict[str, Any]] = []
+    for entry in entries:
+        about = {"data": entry.data, "method": entry.method}
+        finished = [read_run(folder) for folder in entry.folders if folder]
+        curves = curves_of(finished) if finished else []
+        if curves:
+            kinds[entry.data] = curves[0].score_kind
+        finals = {curve.name: _finals(curve) for curve in curves} or {entry.method: {}}
+        for label, of_seeds in finals.items():
+            for seed, seconds in zip(entry.seeds, entry.seconds, strict=True):
+                cells = of_seeds.get(seed, {"diverged": True})
+                scores.append(
+                    {**about, "label": label, "seed": seed, **cells, "chosen": entry.chosen, "seconds": seconds}
+                )
+        points += [{**about, **point} for curve in curves for point in _points(curve)]
+    tables = [pd.DataFrame(scores), pd.DataFrame(points)]
+    methods = tables[0].groupby("label")["method"].nunique()
+    for table in tables:  # two settings files of one class
+        is_shared = table["label"].isin(methods.index[methods > 1])
+        table.loc[is_shared, "label"] += " (" + table["method"] + ")"
+    return SuiteResults(suite, kinds, *tables)
+
+
+def _finals(curve: Curve) -> dict[int, dict[str, Any]]:
+    """What the clients got at the last evaluation, and what the run has cost, by seed."""
+    last = int(curve.rounds[-1])
+    worst = worst_tenth(curve.score_kind)
+    shared = f"test/{SHARED_MODEL}/{curve.score_kind.name}/mean"
+    return {
+        run.seed: {
+            "model": curve.model,
+            "round": last,
+            "mean": mean,
+            "worst_tenth": worst(clients),
+            "shared": run.logged.at[last, shared] if curve.model != SHARED_MODEL and shared in run.logged else nan,
+            "bits": run.counts.at[last, BITS] if BITS in run.counts else nan,
+            "time": run.logged.at[last, TOTAL],
+            "diverged": run.diverged,
+        }
+        for run, mean, clients in zip(curve.runs, curve.means[:, -1], curve.final("score"), strict=True)
+    }
+
+
+def _points(curve: Curve) -> Iterator[dict[str, Any]]:
+    """The mean score at each evaluation of each run."""
+    for run, means in zip(curve.runs, curve.means, strict=True):
+        for point, mean in zip(curve.rounds, means, strict=True):
+            yield {"label": curve.name, "seed": run.seed, "round": point, "mean": mean}
