@@ -13,7 +13,7 @@ from pfl_lightning.bounds import PositiveInt, Seed
 from pfl_lightning.cli.console import show
 from pfl_lightning.cli.execution import Sweep, executor_of, last_line, seconds_of, test_score
 from pfl_lightning.cli.planning import Plan, PlannedRun, labels, values_by_key, without_place
-from pfl_lightning.cli.sweep import as_list, method_of, search_of
+from pfl_lightning.cli.sweep import method_of, search_of
 from pfl_lightning.errors import PflError, SettingsError
 from pfl_lightning.paths import expand_home
 from pfl_lightning.runs.resume import expand_path
@@ -104,24 +104,27 @@ class Bench:
     def __init__(self, options: Any, out: Path) -> None:
         self.out = out
         self.trials = options.trials
+        data = {name: list(words) for name, words in options.data.items() if name in (options.only or options.data)}
+        if unknown := [name for name in options.only if name not in data]:
+            raise PflError(f"only: {unknown[0]} is not possible; allowed: {', '.join(options.data) or 'none'}")
         seeds = list(map(int, options.seeds))
         search_seeds = list(map(int, options.search_seeds)) or seeds
         self.comparable: dict[str, Any] = {
-            "data": {name: list(words) for name, words in options.data.items()},
+            "data": data,
             "seeds": seeds,
-            "search": as_list(options.search),
+            "search": options.search,
             "search_seeds": search_seeds,
-            "search_passed": as_list(options.search_passed),
+            "search_passed": options.search_passed,
             "trials": int(options.trials),
         }
-        self.space = values_by_key([without_alias(str(word)) for word in as_list(options.search)], "search")
+        self.space = values_by_key(list(map(without_alias, options.search)), "search")
         methods = list(map(method_of, options.methods))
-        self.tasks = [Task(data, method) for method in methods for data in options.data]
+        self.tasks = [Task(name, method) for method in methods for name in data]
         root = str(expand_path(options.root, "root"))
-        search_words = list(without_aliases(as_list(options.search_passed)))
+        search_words = list(without_aliases(options.search_passed))
         self.plans: dict[str, Plan] = {}
         self.searches: dict[str, Plan] = {}
-        for name, words in options.data.items():
+        for name, words in data.items():
             passed = list(without_aliases(word.replace(ROOT, root) for word in words))
             self.plans[name] = Plan(methods, seeds, passed, out / name, f"{name}: ")
             tuning = Plan(methods, search_seeds, [*passed, *search_words], out / name / TUNING, f"{name}: ")
@@ -196,11 +199,12 @@ def bench_parser() -> SettingsParser:
     parser = SettingsParser(prog="pfl bench")
     parser.add_argument("--config", action="config")
     parser.add_argument("--data", type=dict[str, list[str]], default={})
+    parser.add_argument("--only", type=str, nargs="+", default=[])
     parser.add_argument("--methods", type=list[str], default=[])
     parser.add_argument("--seeds", type=Seed, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--search", action="append", default=[])
+    parser.add_argument("--search", type=list[str], default=[])
     parser.add_argument("--search_seeds", type=Seed, nargs="+", default=[])
-    parser.add_argument("--search_passed", action="append", default=[])
+    parser.add_argument("--search_passed", type=list[str], default=[])
     parser.add_argument("--trials", type=PositiveInt, default=20)
     parser.add_argument("--references", type=str, nargs="+", default=["Local", "FedAvg-FT"])
     parser.add_argument("--beside", type=str, nargs="+", default=[])

@@ -252,7 +252,8 @@ def rank_figure(ranks: Ranks) -> Figure:
             style = {"fmt": "o", "color": color, "markersize": 3, "linewidth": 1}
             axes.errorbar(mean[chosen], places[chosen], xerr=half, **style)
         axes.set_yticks(places, mean.index, fontsize=7)
-        axes.set(xlabel="mean rank ± half of the critical difference", ylim=(len(mean) - 0.4, -0.6))
+        limits = {"xlim": (0.5, len(mean) + 0.5), "ylim": (len(mean) - 0.4, -0.6)}
+        axes.set(xlabel="mean rank ± half of the critical difference", **limits)
         axes.grid(axis="y", visible=False)
     return figure
 

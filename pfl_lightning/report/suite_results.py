@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SCORES = "scores.csv"
 CURVES = "curves.csv"
 SUITE = "suite.yaml"
+TEXT = ("data", "method", "label", "model", "chosen")  # columns
 SHARED_MODEL = "global"
 
 
@@ -111,12 +112,19 @@ def read_results(folder: Path) -> SuiteResults:
     try:
         kept = yaml.safe_load((folder / SUITE).read_text())
         kinds = {data: ScoreKind(**kind) for data, kind in kept["score_kinds"].items()}
-        scores, curves = (pd.read_csv(folder / name, float_precision="round_trip") for name in (SCORES, CURVES))
-        results = SuiteResults(kept["suite"], kinds, scores.fillna({"chosen": ""}), curves)
-        results.scores[["data", "method", "label", "seed", "mean"]]
+        tables = [pd.read_csv(folder / name, dtype=str, keep_default_na=False) for name in (SCORES, CURVES)]
+        return SuiteResults(kept["suite"], kinds, *(table.apply(_typed) for table in tables))
     except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError) as error:
         raise PflError(f"beside: '{folder}' has no results of pfl bench; allowed: a folder of such results") from error
-    return results
+
+
+def _typed(column: "pd.Series") -> "pd.Series":
+    """A column of a table with its type; numbers to the last digit."""
+    if column.name in TEXT:
+        return column
+    if column.name == "diverged":
+        return column == str(True)
+    return column.replace("", "nan").map(int if column.name in ("seed", "round") else float)
 
 
 def suite_results(suite: Mapping[str, Any], entries: Iterable[Entry]) -> SuiteResults:
@@ -164,7 +172,6 @@ def _finals(curve: Curve) -> dict[int, dict[str, Any]]:
     return {
         run.seed: {
             "model": curve.model,
-            "round": last,
             "mean": mean,
             "worst_tenth": worst(clients),
             "shared": run.logged.at[last, shared] if curve.model != SHARED_MODEL and shared in run.logged else nan,

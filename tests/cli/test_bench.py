@@ -1,0 +1,189 @@
+"""Suites whose runs are made in this process, and are small."""
+
+from itertools import count
+from math import inf
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+import yaml
+from fakes.tables import read_table
+
+from pfl_lightning.cli import bench, execution, main
+from pfl_lightning.cli.execution import Sweep
+from pfl_lightning.cli.planning import PlannedRun
+from pfl_lightning.errors import PflError
+
+SUITE = """
+data:
+  few: [--data=Digits, --data.num_clients=4, --trainer.max_steps=2, --trainer.val_check_interval=1]
+  more: [--data=Digits, --data.num_clients=6, --trainer.max_steps=1, --trainer.val_check_interval=1]
+methods: [local.yaml, fedavg.yaml]
+seeds: [1, 2]
+search: ["model.local.lr=0.1,0.3"]
+search_seeds: [1]
+search_passed: [--data.val_fraction=0.3]
+"""
+NETWORK = "network: {class_path: MLP, init_args: {hidden: [4]}}"
+METHOD = "model: {class_path: %s, init_args: {%s}}"
+
+
+def write_suite() -> None:
+    Path("suite.yaml").write_text(SUITE)
+    for name in ("Local", "FedAvg", "Ditto"):
+        Path(f"{name.lower()}.yaml").write_text(METHOD % (name, NETWORK))
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_with_a_suite(in_an_empty_folder):
+    write_suite()
+
+
+class Runs:
+    """Makes the runs of a sweep in this process, each of which seems to take a second.
+
+    Attributes:
+        made: Their names.
+        stops_at: At this run the sweep is asked to stop.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made: list[str] = []
+        self.stops_at = inf
+        monkeypatch.setattr(Sweep, "fit", lambda *args: self.fit(*args))
+        seconds = count()
+        monkeypatch.setattr(execution, "monotonic", lambda: next(seconds))
+
+    def fit(self, sweep: Sweep, run: PlannedRun, args: list[str], stderr: BinaryIO) -> None:
+        if len(self.made) >= self.stops_at:
+            sweep.pass_on(2)
+            raise PflError("stopped")
+        self.made.append(run.name)
+        main(["fit", *run.args, *args])
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    return Runs(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A folder with the results of the suite on one of its data sets."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.chdir(tmp_path_factory.mktemp("kept"))
+        write_suite()
+        Runs(monkeypatch)
+        assert benched("--only=few", "--out=kept") == 0
+        return Path("kept").resolve()
+
+
+def benched(*words: str) -> int:
+    try:
+        main(["bench", "--suite=suite.yaml", *words])
+    except SystemExit as stop:
+        return stop.code
+    return 0
+
+
+@pytest.mark.slow
+def test_a_suite_that_is_stopped_goes_on_and_ends_with_the_same_bytes(kept, runs, capsys):
+    for runs.stops_at in (1, 4):
+        assert benched("--only=few", "--out=parts") == 130
+    runs.stops_at = inf
+    assert benched("--only=few", "--out=parts") == 0
+    assert len(runs.made) == 2 * (2 + 2)  # methods; runs that tune, and that are reported
+    assert benched("--only=few", "--out=parts") == 0
+    assert len(runs.made) == 2 * (2 + 2)
+    assert "Ranks of 3 methods" in capsys.readouterr().out  # FedAvg has two models
+    names = {path.name for path in kept.iterdir() if path.is_file()}
+    assert names >= {"scores.csv", "curves.csv", "suite.yaml", "ranks.csv", "table_few.csv", "ranks.png", "report.md"}
+    for name in names:
+        assert Path("parts", name).read_bytes() == (kept / name).read_bytes(), name
+
+
+@pytest.mark.slow
+def test_settings_are_chosen_on_validation_samples_and_trained_without_them(kept):
+    trials = read_table(kept / "few/tuning/search/fedavg/trials.csv")
+    best = max(trials, key=lambda trial: float(trial["value"]))["model.local.lr"]
+    assert {trial["model.local.lr"] for trial in trials} == {"0.1", "0.3"}
+    tuning, trained = (
+        [yaml.safe_load(path.read_text()) for path in (kept / "few").glob(f"{folder}/seed_*/*/*/config.yaml")]
+        for folder in ("tuning/fedavg*", "fedavg*")
+    )
+    assert [settings["data"]["init_args"]["val_fraction"] for settings in tuning] == [0.3, 0.3]
+    assert 0.3 not in {settings["data"]["init_args"]["val_fraction"] for settings in trained}
+    assert [settings["model"]["init_args"]["local"]["lr"] for settings in trained] == [float(best)] * 2
+    scores = [row for row in read_table(kept / "scores.csv") if row["method"] == "fedavg"]
+    assert [(row["label"], row["seed"]) for row in scores] == [
+        (label, seed) for label in ("FedAvg", "FedAvg-FT") for seed in ("1", "2")
+    ]
+    assert {row["chosen"] for row in scores} == {f"lr={best}"}
+    folder = next((kept / "few").glob("fedavg*/seed_2/*/version_0"))
+    last = read_table(folder / "metrics.csv")[-1]
+    assert float(scores[1]["mean"]) == float(last["test/global/accuracy/mean"])
+    assert float(scores[3]["shared"]) == float(last["test/global/accuracy/mean"])
+    assert float(scores[3]["mean"]) == float(last["test/finetuned/accuracy/mean"])
+    assert {row["seconds"] for row in scores} == {"1.0"}
+    shared = yaml.safe_load((kept / "few/tuned/fedavg.yaml").read_text())
+    assert shared["model"]["init_args"]["local"]["lr"] == float(best)
+    assert "seed_everything" not in shared
+
+
+@pytest.mark.slow
+def test_a_method_of_ones_own_is_put_beside_kept_results(kept, runs):
+    assert benched("--out=mine", "--only=few", "--methods=[ditto.yaml]", f"--beside={kept}") == 0
+    assert [name for name in runs.made if "ditto" not in name] == []
+    assert {row["label"] for row in read_table("mine/scores.csv")} == {"Local", "FedAvg", "FedAvg-FT", "Ditto"}
+    main(["bench", "--beside=mine", "--out=drawn"])
+    for name in ("scores.csv", "report.md", "ranks.png"):
+        assert Path("mine", name).read_bytes() == Path("drawn", name).read_bytes()
+
+
+@pytest.mark.slow
+def test_a_run_that_diverges_is_counted_and_ranked_last(runs, monkeypatch):
+    fit = runs.fit
+
+    def diverge(sweep, run, args, stderr):
+        if "trial" not in run.name and "seed 2" in run.name:
+            stderr.write(b"pfl: error: FedAvg diverged by round 1; try a smaller rate\n")
+            stderr.flush()
+            raise PflError("diverged")
+        fit(sweep, run, args, stderr)
+
+    monkeypatch.setattr(runs, "fit", diverge)
+    assert benched("--out=out", "--only=few", "--methods=[fedavg.yaml]") == 0
+    assert "FedAvg (1 of 2 diverged)" in Path("out/report.md").read_text()
+    last = [row for row in read_table("out/scores.csv") if row["label"] == "FedAvg"][-1]
+    assert (last["seed"], last["mean"], last["diverged"]) == ("2", "", "True")
+
+
+def test_a_method_that_fails_is_left_out_and_the_others_go_on(runs, monkeypatch, capsys):
+    monkeypatch.setattr(bench.Bench, "tuned", lambda *_: {})
+    monkeypatch.setattr(Sweep, "execute", lambda _, run: None)
+    Path("out/few/local/seed_1").mkdir(parents=True)
+    assert benched("--out=out", "--only=few") == 1
+    assert not Path("out/scores.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--suite=two_core"], "config: two_core is not possible; allowed: a file that exists, or a name such as"),
+        (["--out=x"], "methods: a value is missing; allowed: methods and data, as in a suite, or results with beside"),
+        (["--suite=suite.yaml", "--only=many"], "only: many is not possible; allowed: few, more"),
+        (["--suite=suite.yaml", "--methods=[x.yaml]"], "methods: x.yaml is not possible; allowed: a file that exists"),
+        (
+            ["--suite=suite.yaml", "--data={few: [--data=Digits, --data.num_client=3]}"],
+            "data.num_client: Digits has no such option",
+        ),
+        (["--suite=suite.yaml", "--search=['lr=0.1']"], "search: model.local.lr=0.1 is a single value"),
+        (["--suite=suite.yaml", "--search_passed=['--seed_everything=3']"], "--seed_everything=3 is not possible"),
+        (["--beside=nowhere"], "beside: 'nowhere' has no results of pfl bench; allowed: a folder of such results"),
+        (["--suite=suite.yaml", "--seeds=-1"], "seeds: "),
+    ],
+)
+def test_what_is_no_suite_is_refused_before_anything_starts(words, line, refused):
+    code, said = refused("bench", *words)
+    assert code == 2
+    assert said.startswith(line)
