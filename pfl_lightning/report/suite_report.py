@@ -197,7 +197,7 @@ def difference_table(results: SuiteResults, reference: str, order: Sequence[str]
         line: list[str] = [label]
         for data, kind in results.score_kinds.items():
             differences = _differences(results, data, label, reference)
-            half = half_width(differences)
+            half = float(half_width(differences))
             mean = float(differences.mean()) if len(differences) else nan
             rows.append({"data": data, "method": label, "difference": mean, "half": half, "seeds": len(differences)})
             line.append(_interval(mean, half, kind))
