@@ -1,7 +1,8 @@
 """``pfl bench``: methods on the data sets of a suite, with settings chosen by validation samples, and a report."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,7 +38,7 @@ def bench_command(args: list[str]) -> None:
     out = expand_path(options.out, "out")
     try:
         bench = Bench(options, out)
-        kept = {folder: report.read_results(expand_home(folder, "beside")) for folder in options.beside}
+        kept = bench.kept(expand_home(folder, "beside") for folder in options.beside)
         if not bench.tasks and not kept:
             raise PflError(
                 "methods: a value is missing; allowed: methods and data, as in a suite, or results with beside"
@@ -49,14 +50,12 @@ def bench_command(args: list[str]) -> None:
     sweep = Sweep(options.jobs, executor, bench.shown_score)
     with sweep.forwarding():
         entries = bench.execute(sweep)
-    results = report.suite_results(bench.comparable, entries) if entries else None
-    for folder, others in kept.items():
-        results = results.beside(others, folder) if results else others
-    if results:
+    results = [report.suite_results(bench.comparable, entries)] if any(map(report.Entry.is_known, entries)) else []
+    if results := [*results, *kept]:
+        together = reduce(report.SuiteResults.beside, results)
         files.make_folder(out)
-        results.write(out)
-        text = report.write_suite_report(results, options.references, options.format, out)
-        show(text)
+        together.write(out)
+        show(report.write_suite_report(together, options.references, options.format, out))
     if sweep.signal or len(entries) < len(bench.tasks):
         raise SystemExit(128 + sweep.signal if sweep.signal else 1)
 
@@ -145,6 +144,17 @@ class Bench:
                 self.plans[data].runs(method, {})
         if self.tasks and self.space:
             search_of(self.searches[first_data], first_method, self.space)
+
+    def kept(self, folders: Iterable[Path]) -> list[report.SuiteResults]:
+        """The results in some folders, which must be comparable to those of the suite, or to the first of them.
+
+        Raises:
+            PflError: If a folder has none, or others.
+        """
+        results = [(folder, report.read_results(folder)) for folder in folders]
+        for folder, kept in results:
+            report.check_same_suite(self.comparable if self.tasks else results[0][1].suite, kept, folder)
+        return [kept for _, kept in results]
 
     def execute(self, sweep: Sweep) -> list[report.Entry]:
         """Tune and train all methods, and return those that are finished."""

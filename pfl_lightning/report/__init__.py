@@ -13,7 +13,7 @@ from pfl_lightning.report.partition import partition_card, partition_figure, par
 from pfl_lightning.report.pictures import Format, clear, pictures_of, write_pictures
 from pfl_lightning.report.run_files import RunRecord, check_same_data, read_run
 from pfl_lightning.report.suite_report import write_suite_report
-from pfl_lightning.report.suite_results import Entry, read_results, suite_results
+from pfl_lightning.report.suite_results import Entry, SuiteResults, check_same_suite, read_results, suite_results
 from pfl_lightning.report.tables import write_csv
 from pfl_lightning.report.topology import neighbours_figure, topology_figure
 
@@ -23,9 +23,11 @@ __all__ = [
     "Entry",
     "Format",
     "RunRecord",
+    "SuiteResults",
     "by_largest_class",
     "can_choose",
     "check_same_data",
+    "check_same_suite",
     "choice_of",
     "choice_tables",
     "clear",

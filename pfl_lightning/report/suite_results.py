@@ -44,6 +44,10 @@ class Entry(NamedTuple):
     folders: Sequence[Path | None]
     seconds: Sequence[float]
 
+    def is_known(self) -> bool:
+        """Whether a run has not diverged."""
+        return any(self.folders)
+
 
 class SuiteResults(NamedTuple):
     """The results of a suite, or of a part of it.
@@ -71,20 +75,10 @@ class SuiteResults(NamedTuple):
         self.scores.to_csv(folder / SCORES, index=False)
         self.curves.to_csv(folder / CURVES, index=False)
 
-    def beside(self, kept: "SuiteResults", where: Path) -> "SuiteResults":
-        """These results, and those of other methods and data sets in the same suite; what both have is of these.
-
-        Args:
-            kept: The others.
-            where: Their folder, for errors.
-
-        Raises:
-            PflError: If they are of a suite with other settings.
-        """
+    def beside(self, kept: "SuiteResults") -> "SuiteResults":
+        """These results, and others of the same suite; what both have is of these."""
         import pandas as pd
 
-        for key, (theirs, ours) in _differences(kept.suite, self.suite).items():
-            raise PflError(f"beside: {key}: {theirs} in '{where}', {ours} here; compare results of the same suite")
         mine = set(self.scores.set_index(["data", "method"]).index)
         tables = []
         for own, other in ((self.scores, kept.scores), (self.curves, kept.curves)):
@@ -94,11 +88,21 @@ class SuiteResults(NamedTuple):
         return SuiteResults(suite, {**kept.score_kinds, **self.score_kinds}, *tables)
 
 
-def _differences(suite: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """What two suites disagree on; a data set that only one of them has is nothing of the kind."""
-    common = suite["data"].keys() & other["data"].keys()
-    settings = [dict(flat({**each, "data": {name: each["data"][name] for name in common}})) for each in (suite, other)]
-    return changes(*settings)
+def check_same_suite(suite: Mapping[str, Any], kept: SuiteResults, where: Path) -> None:
+    """Refuse kept results of a suite with other settings; each may have data sets that the other has not.
+
+    Args:
+        suite: Settings of the suite.
+        kept: The results.
+        where: Their folder, for errors.
+
+    Raises:
+        PflError: If they are of another suite.
+    """
+    common = suite["data"].keys() & kept.suite["data"].keys()
+    both = [{**each, "data": {name: each["data"][name] for name in common}} for each in (kept.suite, suite)]
+    for key, (theirs, ours) in changes(*(dict(flat(each)) for each in both)).items():
+        raise PflError(f"beside: {key}: {theirs} in '{where}', {ours} here; compare results of the same suite")
 
 
 def read_results(folder: Path) -> SuiteResults:

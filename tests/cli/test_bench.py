@@ -135,9 +135,17 @@ def test_a_method_of_ones_own_is_put_beside_kept_results(kept, runs):
     assert benched("--out=mine", "--only=few", "--methods=[ditto.yaml]", f"--beside={kept}") == 0
     assert [name for name in runs.made if "ditto" not in name] == []
     assert {row["label"] for row in read_table("mine/scores.csv")} == {"Local", "FedAvg", "FedAvg-FT", "Ditto"}
-    main(["bench", "--beside=mine", "--out=drawn"])
+    main(["bench", "--beside", "mine", str(kept), "--out=drawn"])
     for name in ("scores.csv", "report.md", "ranks.png"):
         assert Path("mine", name).read_bytes() == Path("drawn", name).read_bytes()
+
+
+@pytest.mark.slow
+def test_results_of_another_suite_are_refused_before_anything_starts(kept, refused):
+    words = ["--suite=suite.yaml", "--only=few", "--methods=[ditto.yaml]", "--trials=1", f"--beside={kept}"]
+    code, said = refused("bench", *words)
+    assert code == 2
+    assert said == f"beside: trials: 20 in '{kept}', 1 here; compare results of the same suite"
 
 
 @pytest.mark.slow

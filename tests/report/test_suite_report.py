@@ -21,7 +21,7 @@ from pfl_lightning.report.suite_report import (
     rank_table,
     ranks_of,
 )
-from pfl_lightning.report.suite_results import SuiteResults
+from pfl_lightning.report.suite_results import SuiteResults, check_same_suite
 from pfl_lightning.score_kind import ACCURACY, LOSS
 
 SUITE = {"data": {"a": ["--x=1"], "b": ["--x=2"]}, "seeds": [1, 2, 3], "search": [], "trials": 3}
@@ -141,7 +141,8 @@ def test_a_report_is_the_same_from_kept_results_and_when_it_is_drawn_again(tmp_p
 
 def test_results_of_others_are_put_beside_ones_own_which_count(tmp_path):
     own = made({("a", "Mine"): (0.1, 0.2, 0.3), ("a", "Local"): (0.0, 0.0, 0.0)}, {**SUITE, "data": {"a": ["--x=1"]}})
-    both = own.beside(made(), tmp_path)
+    check_same_suite(own.suite, made(), tmp_path)
+    both = own.beside(made())
     means = both.scores.groupby(["data", "label"])["mean"].mean()
     assert means["a", "Local"] == 0
     assert means["b", "Local"] == pytest.approx(2.1)
@@ -150,7 +151,7 @@ def test_results_of_others_are_put_beside_ones_own_which_count(tmp_path):
     assert len(both.curves) == 3 * len(both.scores)
     other = made(suite={**SUITE, "data": {**SUITE["data"], "a": ["--x=3"]}})
     with pytest.raises(PflError, match=r"beside: data.a: \['--x=3'\] in '.*', \['--x=1'\] here; compare results of"):
-        own.beside(other, tmp_path)
+        check_same_suite(own.suite, other, tmp_path)
 
 
 def test_figures_have_a_panel_and_a_bar_for_each_method():
