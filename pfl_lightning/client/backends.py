@@ -131,8 +131,9 @@ class Batched(Backend):
 class LinearStack(Batched):
     """Many clients at once for stacks of linear layers, with a hand-written backward pass.
 
-    Applies if all layers from the first trained one on are ``Linear``, each perhaps with ``ReLU`` and ``Dropout`` after
-    it (and ``Flatten`` before all), with no hooks and no frozen or tied parameters, and there is no mixed precision.
+    Applies if all layers from the first trained one on are ``Linear``, each perhaps with ``ReLU``, ``Dropout`` and
+    ``AdaptiveAvgPool1d`` after it (and ``Flatten`` before all), with no hooks and no frozen or tied parameters, and
+    there is no mixed precision.
     """
 
     @staticmethod
@@ -141,8 +142,8 @@ class LinearStack(Batched):
         layers = list(network.children())
         if layers and type(layers[0]) is nn.Flatten and (layers[0].start_dim, layers[0].end_dim) == (1, -1):
             del layers[0]
-        letters = {nn.Linear: "L", nn.ReLU: "R", nn.Dropout: "D", StreamDropout: "D"}
-        fits = re.fullmatch("(LR?D?)+", "".join(letters.get(type(layer), "-") for layer in layers)) is not None
+        letters = {nn.Linear: "L", nn.ReLU: "R", nn.Dropout: "D", StreamDropout: "D", nn.AdaptiveAvgPool1d: "P"}
+        fits = re.fullmatch("(LR?D?P?)+", "".join(letters.get(type(layer), "-") for layer in layers)) is not None
         hooked = any(hooks for layer in layers for name, hooks in vars(layer).items() if name.endswith("_hooks"))
         return fits and not hooked and movable(network).keys() == network.state_dict().keys()
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 from fakes.cohorts import COUNTS, Identity, deal_out, examples_of, params_of, samples_of
 from fakes.methods import distance
+from fakes.networks import pooled
 from fakes.tasks import Copies
 from fakes.torch_sgd import KEY, by_torch
 from torch import nn
@@ -121,7 +122,7 @@ def test_a_mini_batch_of_amount_0_has_no_gradient(backend, make):
 
 @pytest.mark.parametrize("part", ["head", "body", "all"])
 @pytest.mark.parametrize(("transform", "own"), [(Identity(), ""), (Shift(), ""), (Shift(), "all")])
-@pytest.mark.parametrize("make", [DEEP, partial(MLP, hidden=(12, 5)), CONVOLUTIONAL])
+@pytest.mark.parametrize("make", [DEEP, partial(MLP, hidden=(12, 5)), partial(pooled, hidden=(6, 7)), CONVOLUTIONAL])
 def test_a_phase_is_what_torch_sgd_does_at_each_client(backend, part, transform, own, make):
     network, examples, params = cohort(make, transform, own)
     phase = Phase(names(network, part), epochs=2, batch_size=4, lr=0.1, momentum=0.5, weight_decay=0.01)
@@ -277,7 +278,14 @@ class TwiceDropped(Network):
         )
 
 
-@pytest.mark.parametrize("make", [TwiceDropped, partial(MLP, hidden=(8, 6), dropouts=(0.3, 0.5))])
+@pytest.mark.parametrize(
+    "make",
+    [
+        TwiceDropped,
+        partial(MLP, hidden=(8, 6), dropouts=(0.3, 0.5)),
+        partial(pooled, hidden=(8, 6), dropouts=(0.3, 0.5)),
+    ],
+)
 @pytest.mark.parametrize(
     "rules", [{}, {"feature_loss": losses_times_own, "sample_rows": ("own",)}, {"inner_steps": 2}, {"clip_norm": 0.5}]
 )
@@ -418,6 +426,7 @@ LOOP = "sequential by autograd"
     ("make", "part", "backend", "choice"),
     [
         (DEEP, "all", "auto", f"{DUAL} ({FREE})"),
+        (partial(pooled, hidden=(6, 7)), "all", "auto", f"{DUAL} ({FREE})"),
         (DEEP, "all", "batched", f"{DUAL} (requested by model.backend)"),
         (DEEP, "all", "sequential", f"{LOOP} (requested by model.backend)"),
         (LeNet5, "head", "auto", f"{DUAL} ({FREE})"),

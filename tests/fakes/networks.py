@@ -7,7 +7,15 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import prune
 
-from pfl_lightning.models import Network
+from pfl_lightning.models import MLP, Network
+from pfl_lightning.models.factory import pool_features
+
+
+def pooled(input_shape, num_classes, **options):
+    """An MLP whose head sees 4 means of neighbouring features, which overlap if 4 does not divide their number."""
+    network = MLP(input_shape, num_classes, **options)
+    pool_features(network, 4)
+    return network
 
 
 class Plain(nn.Module):

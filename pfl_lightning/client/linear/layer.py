@@ -1,10 +1,11 @@
-"""One linear layer, with the ReLU and the dropout after it, for all clients of a tile."""
+"""One linear layer, with the ReLU, the dropout and the pooling after it, for all clients of a tile."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from pfl_lightning.client.epochs import Epoch, in_order
 from pfl_lightning.client.layers import dropout_noise
@@ -23,11 +24,13 @@ class After(NamedTuple):
         relu: Whether a ReLU does.
         dropout: The probability of dropping an output.
         stream: Name of the streams that tell which.
+        pool: Width to which the outputs are then pooled by averaging; None for no pooling.
     """
 
     relu: bool = False
     dropout: float = 0.0
     stream: str = ""
+    pool: int | None = None
 
 
 class LinearLayer:
@@ -82,14 +85,14 @@ class LinearLayer:
         return self.activated(inputs @ self.weight.mT)
 
     def activated(self, outputs: Tensor) -> Tensor:
-        """Add the bias, and apply ReLU and dropout, in place."""
+        """Add the bias, and apply ReLU and dropout, in place; then pool."""
         if self.bias is not None:
             outputs.add_(self.bias.unsqueeze(-2))
         self.outputs = outputs.relu_() if self.after.relu else outputs
         if self.streams is not None:
             self.noise = dropout_noise(self.streams, outputs, self.after.dropout)
             outputs.mul_(self.noise)
-        return self.outputs
+        return self.outputs if self.after.pool is None else F.adaptive_avg_pool1d(self.outputs, self.after.pool)
 
     def backward(self, grad: Tensor, penalty: Mapping[str, Slope]) -> Tensor:
         """Propagate the gradient to the inputs, and update the layer.
@@ -107,7 +110,10 @@ class LinearLayer:
         return handed
 
     def before_activation(self, grad: Tensor) -> Tensor:
-        """Propagate a gradient of the outputs back through dropout and ReLU, if there are."""
+        """Propagate a gradient of the outputs back through pooling, dropout and ReLU, if there are."""
+        if self.after.pool is not None:  # as for images of height 1, [clients, batch, 1, outputs]
+            rows = grad.unsqueeze(-2), self.outputs.unsqueeze(-2)
+            grad = torch.ops.aten._adaptive_avg_pool2d_backward(*rows).squeeze(-2)
         if self.streams is not None:
             grad = grad * self.noise
         return torch.ops.aten.threshold_backward(grad, self.outputs, 0) if self.after.relu else grad

@@ -193,4 +193,6 @@ def _linear_layers(network: nn.Sequential) -> dict[str, After]:
             layers[last] = layers[last]._replace(relu=True)
         elif isinstance(layer, nn.Dropout) and layer.p:
             layers[last] = layers[last]._replace(dropout=layer.p, stream=f"{name}.stream")
+        elif isinstance(layer, nn.AdaptiveAvgPool1d):
+            layers[last] = layers[last]._replace(pool=layer.output_size)
     return layers
