@@ -1,4 +1,4 @@
-"""Several threads of one process, where work takes one client at a time."""
+"""Several threads of one process, where work takes one client at a time, or the clients of one network."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator

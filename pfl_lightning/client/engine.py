@@ -201,6 +201,13 @@ class Engine:
         in_turn = self.requested == "auto" and isinstance(backend, Sequential)
         return torch.get_num_threads() if in_turn and fits and not shares else 1
 
+    def uses_threads(self, phase: Phase) -> bool:
+        """Whether clients train in threads on a CPU; see ``_threads``."""
+        tensors = movable(self.network)
+        stacks = {name: tensors[name][None] for name in phase.trainable}
+        network = part(self.network, frozen_layers(self.network, phase.trainable))
+        return self._threads(self.backend(network, stacks), network, stacks, phase) > 1
+
     def _of_thread(self) -> "Engine":
         """The same engine for another thread."""
         engine = self._with_streams()

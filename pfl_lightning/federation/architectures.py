@@ -8,15 +8,17 @@ from typing import Any, NamedTuple, NoReturn, cast
 import torch
 from torch import Tensor, nn
 
-from pfl_lightning.client import Engine, Loss
+from pfl_lightning.client import Engine, Examples, Loss
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.client_states import CLIENTS, ClientStates, checked_rows
 from pfl_lightning.federation.cohort import Group, Groups, all_at_once
 from pfl_lightning.federation.pretrained import take_weights
 from pfl_lightning.federation.uploads import first_memory
 from pfl_lightning.models import Architectures, Network, Parts
+from pfl_lightning.threads import with_lock
 from pfl_lightning.tree import Tree, movable, select
 
+UNEVEN = 1.25  # most work of one network that may be a thread's, as a multiple of the thread's share
 ATTRIBUTES = ("network", "engine", "parts", "kept", "clients")  # of a method that are one network's
 
 
@@ -177,14 +179,43 @@ def _set(method: Any, values: Sequence[Any]) -> None:
 @contextmanager
 def having(method: Any, architecture: Architecture) -> Iterator[None]:
     """Meanwhile a method has this network alone."""
-    before = _get(method), method.cohort.sizes
+    before = _get(method)
     _set(method, architecture)
-    method.cohort.sizes = architecture.sizes
     try:
         yield
     finally:
-        _set(method, before[0])
-        method.cohort.sizes = before[1]
+        _set(method, before)
+
+
+def split_for_threads(method: Any, cohort: Examples) -> list[Any]:
+    """The method with each of its networks alone, if these train at the same time; else the method itself.
+
+    On a CPU a thread for each network is faster than all threads for one network after another, whose few clients do
+    not keep them busy. That holds where clients train one at a time, there are at least as many networks as threads,
+    and no network is much more work than a thread's share.
+
+    Args:
+        method: The method.
+        cohort: Examples of the clients that are to train.
+    """
+    threads = torch.get_num_threads()
+    if method.device.type != "cpu" or len(method.architectures) < max(threads, 2):
+        return [method]
+    costs = method.cohort.costs(cohort)
+    if max(costs) * threads > UNEVEN * sum(costs):
+        return [method]
+    methods = [_alone(method, architecture) for architecture in method.architectures]
+    return methods if all(own.engine.uses_threads(own.phase(own.trains)) for own in methods) else [method]
+
+
+def _alone(method: Any, architecture: Architecture) -> Any:
+    """The method with one of its networks, for another thread; it shares everything else with the method."""
+    alone = object.__new__(type(method))
+    vars(alone).update(vars(method), _modules=dict(method._modules))
+    _set(alone, architecture)
+    alone.engine = architecture.engine.on(alone.network)
+    alone.engine.report = with_lock(alone.engine.report)
+    return alone
 
 
 @contextmanager

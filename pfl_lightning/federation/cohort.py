@@ -3,6 +3,8 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from itertools import starmap
 from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,6 +19,7 @@ from pfl_lightning.federation.accounting import Volume
 from pfl_lightning.federation.client_states import ClientStates
 from pfl_lightning.processes import KEPT_BYTES
 from pfl_lightning.server import Upload, WeightedSum
+from pfl_lightning.threads import map_in_threads, with_lock
 from pfl_lightning.tree import Tree, sum_type
 
 CPU_BYTES = KEPT_BYTES  # largest stacked tensor of a chunk on a CPU: the allocator reuses blocks up to this size
@@ -139,7 +142,7 @@ class Cohort:
 
     Args:
         chunk_size: Clients per chunk; None for a fixed rule by memory.
-        sizes: Bytes of each tensor of one client, and of the outputs for one sample.
+        sizes: Bytes of each tensor of one client, and of the outputs for one sample, in each group.
         progress: Counts clients as they finish.
         visited: Samples that an epoch visits of clients with so many of them, ``[clients]``.
         groups: Takes the ids of some clients, and returns the places of those that work together, rising, after what is
@@ -154,7 +157,7 @@ class Cohort:
     def __init__(
         self,
         chunk_size: int | None,
-        sizes: Sequence[int],
+        sizes: Sequence[Sequence[int]],
         progress: Progress | None = None,
         visited: Callable[[Tensor], Tensor] = torch.as_tensor,
         groups: Groups = all_at_once,
@@ -175,12 +178,13 @@ class Cohort:
         self.limit = checkpoint[self.LIMIT]
 
     def train(
-        self, work: Work, batch: Round, clients: ClientStates, total: WeightedSum, dtype: torch.dtype
+        self, works: Sequence[Work], batch: Round, clients: ClientStates, total: WeightedSum, dtype: torch.dtype
     ) -> RoundResult:
         """Train the participants of a round, store what they keep, and sum up what they upload.
 
         Args:
-            work: Their local work, without side effects.
+            works: Their local work, without side effects. If there are several, there is one for each group, and the
+                groups work at the same time, each in one thread.
             batch: The round.
             clients: What clients keep.
             total: The sum, which has just begun.
@@ -191,7 +195,7 @@ class Cohort:
         total.drop(batch.dropped)
         volume = Volume()
 
-        def upload(chosen: Tensor, cohort: Examples) -> tuple[Examples, Tree, Upload, Volume]:
+        def upload(work: Work, chosen: Tensor, cohort: Examples) -> tuple[Examples, Tree, Upload, Volume]:
             chunk = places[chosen]
             trained = work(chunk, cohort)
             rows = {**trained.upload, LOSS: trained.losses}
@@ -203,16 +207,48 @@ class Cohort:
                 trained.volume,
             )  # without the rows, whose memory the next chunk takes
 
+        def store(cohort: Examples, states: Tree, encoded: Upload, sent: Volume) -> tuple[Tensor, Upload, Volume]:
+            clients.scatter(cohort.ids, states)
+            return cohort.host_ids, encoded, sent
+
         with self.share(clients, batch.examples, changes=True) as (places, examples):
-            for cohort, states, encoded, sent in self.run("training", upload, examples):
-                total.add(cohort.host_ids, encoded)
-                clients.scatter(cohort.ids, states)
+            self.progress.begin("training", examples.counts)
+            for ids, encoded, sent in self._stored([partial(upload, work) for work in works], store, examples):
+                total.add(ids, encoded)
                 volume = volume.plus(sent)
+            self.progress.end()
             gradients = self.progress.gradients
         total.join(some_lack=len(batch.examples) < processes.count())
         mean = {name: tensor.to(dtype) for name, tensor in total.result().items()}
         _, entries, values, samples = map(sum, zip(*processes.all_gather((*volume, gradients)), strict=True))
         return RoundResult(mean, mean.pop(LOSS), Volume(total.uploaded, entries, values), samples)
+
+    def _stored(
+        self,
+        works: Sequence[Callable[[Tensor, Examples], Any]],
+        store: Callable[..., Result],
+        examples: Examples,
+    ) -> Iterator[Result]:
+        """What ``store`` returns for each chunk's result, group by group and in order; ``works`` as for ``train``."""
+        if len(works) == 1:
+            yield from starmap(store, self.map(works[0], examples))
+            return
+        groups = [(nullcontext, places) for _, places in self.groups(examples.host_ids)]
+
+        def of_group(_: object, number: int) -> list[Result]:
+            return [*starmap(store, self._chunks(number, groups[number], works[number], examples))]
+
+        costs = self.costs(examples)
+        order = sorted(range(len(groups)), key=costs.__getitem__, reverse=True)  # so that threads end together
+        results = dict(zip(order, map_in_threads(of_group, order, object, torch.get_num_threads()), strict=True))
+        for number in range(len(groups)):
+            yield from results[number]
+
+    def costs(self, examples: Examples) -> list[int]:
+        """Roughly how much work each group is: the bytes of a client, times the samples that its clients visit."""
+        samples = self.visited(examples.counts)
+        places = [places for _, places in self.groups(examples.host_ids)]
+        return [sum(sizes) * int(samples[some].sum()) for sizes, some in zip(self.sizes, places, strict=True)]
 
     def map_clients(
         self,
@@ -280,29 +316,41 @@ class Cohort:
         Raises:
             PflError: If there is not enough memory for one client.
         """
-        for number, (entering, places) in enumerate(self.groups(examples.host_ids)):
+        for number, group in enumerate(self.groups(examples.host_ids)):
             if number and differing:
                 differing.clear()  # other clients take other memory
-            group = examples.at(places)
-            start = 0
-            while start < len(group):
-                with entering():
-                    size = self.size(group.ids.device, differing or ())
-                    before = self.progress.visits, self.progress.gradients
-                    try:
-                        result = work(places[start : start + size], group.rows(start, start + size))
-                    except torch.OutOfMemoryError as error:
-                        self.progress.visits, self.progress.gradients = before
-                        self._halve(min(size, len(group)), error)
-                        continue
-                start += size
-                self.progress.reach(size + min(0, len(group) - start))
-                yield result
-                del result  # free its memory before the next chunk
+            yield from self._chunks(number, group, work, examples, differing)
 
-    def size(self, device: torch.device, differing: Sequence[int] = ()) -> int:
-        """Clients per chunk; arguments as for ``map``."""
-        rule = max(_room(sizes, device) for sizes in (self.sizes, differing) if sizes)
+    def _chunks(
+        self,
+        number: int,
+        group: Group,
+        work: Callable[[Tensor, Examples], Result],
+        examples: Examples,
+        differing: list[int] | None = None,
+    ) -> Iterator[Result]:
+        """The results of the chunks of the group of this number; further arguments as for ``map``."""
+        entering, places = group
+        members = examples.at(places)
+        start = 0
+        while start < len(members):
+            with entering():
+                size = self.size(members.ids.device, differing or (), number)
+                before = self.progress.visits, self.progress.gradients
+                try:
+                    result = work(places[start : start + size], members.rows(start, start + size))
+                except torch.OutOfMemoryError as error:
+                    self.progress.visits, self.progress.gradients = before
+                    self._halve(min(size, len(members)), error)
+                    continue
+            start += size
+            with_lock(self.progress.reach)(size + min(0, len(members) - start))
+            yield result
+            del result  # free its memory before the next chunk
+
+    def size(self, device: torch.device, differing: Sequence[int] = (), number: int = 0) -> int:
+        """Clients per chunk of the group of this number; further arguments as for ``map``."""
+        rule = max(_room(sizes, device) for sizes in (self.sizes[number], differing) if sizes)
         size = self.chunk_size or rule
         return min(size, self.limit or size)
 

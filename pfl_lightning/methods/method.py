@@ -31,7 +31,7 @@ from pfl_lightning.data import EvalBatch, FederatedDataModule, Round, federated
 from pfl_lightning.data.datamodule import NewHead
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.accounting import Accounting, Traffic, Volume
-from pfl_lightning.federation.architectures import Architecture, build_architectures, groups_of
+from pfl_lightning.federation.architectures import Architecture, build_architectures, groups_of, split_for_threads
 from pfl_lightning.federation.checkpoints import Content
 from pfl_lightning.federation.checks import (
     Need,
@@ -429,7 +429,12 @@ class Method(pl.LightningModule):
         uploads = self.shared or self.uploads
         aggregator = self.aggregator if uploads else Aggregator()  # losses alone are for the log
         total = start_sum(self, aggregator, batch)
-        result = self.cohort.train(partial(self.participate, batch), batch, self.clients, total, self.engine.dtype)
+        # other rules may change what all threads share, such as modules or torch's stream of random numbers
+        hooks = ((self.participate, Method.participate), (self.local_update, Method.local_update))
+        is_usual = all(getattr(hook, "__func__", None) is usual for hook, usual in hooks)
+        methods = split_for_threads(self, batch.examples) if is_usual else [self]
+        works = [partial(method.participate, batch) for method in methods]
+        result = self.cohort.train(works, batch, self.clients, total, self.engine.dtype)
         if batch.arrivals is not None:
             self.versions.keep(batch.arrivals.update.held, batch.round_index, self.broadcast())
         return result if uploads else result._replace(volume=Volume())
@@ -650,7 +655,7 @@ class Method(pl.LightningModule):
         tensors = movable(self.network)
         self.server = ServerState(self.server_state(tensors))
         self.memory = ServerState(self.aggregator.initial_memory(select(tensors, self.shared)))
-        sizes = self.architectures[0].sizes
+        sizes = [architecture.sizes for architecture in self.architectures]
         self.cohort = Cohort(self.chunk_size, sizes, self.progress, self.local_sgd.visited, groups_of(self))
         self.built_for = {
             "input_shape": shape,

@@ -1,22 +1,27 @@
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 from fakes.loops import map_clients, trained
-from fakes.methods import built, weighted_mean
+from fakes.methods import PersonalSGD, built, weighted_mean
 from torch import nn
 
 from pfl_lightning.callbacks import SparsityTracker
 from pfl_lightning.errors import PflError
+from pfl_lightning.federation import cohort
 from pfl_lightning.federation.architectures import networks_report
 from pfl_lightning.methods import CFL, DPSGD, FedAvg, FedDistill, FedGen, FedGH, FedProto, FedRep, LGFedAvg, Local
 from pfl_lightning.models import MLP, Architectures, ConvNet, LogisticRegression, LoRA, start_networks
 from pfl_lightning.tasks import Classification
+from pfl_lightning.threads import map_in_threads
 
 SMALL = partial(MLP, hidden=(6, 5))
 WIDE = partial(MLP, hidden=(9,))
 COPIES = partial(Architectures, networks=[SMALL, SMALL])
 TWO = partial(Architectures, networks=[SMALL, WIDE], width=4)
+CONVOLUTIONS = [partial(ConvNet, channels=(3, 4), hidden=hidden) for hidden in ((), (6,))]
+TWO_OF_IMAGES = partial(Architectures, networks=CONVOLUTIONS, width=3)
 DEEP_AND_FLAT = partial(TWO, width=None)
 WIDTHS = partial(Architectures, networks=[partial(MLP, hidden=(6,)), WIDE])
 ONE_LAYER = partial(LGFedAvg, head=1)
@@ -63,6 +68,71 @@ def test_a_round_is_that_of_plain_loops_over_clients_with_their_own_networks(rag
         model = method.client(client, "stored").state_dict()
         torch.testing.assert_close(dict(model), {**expected, **head}, rtol=0, atol=1e-12)
         assert (model["fc1.bias"] - starts[client].fc1.bias).abs().max() > 1e-4
+
+
+@pytest.fixture
+def threads(monkeypatch):
+    """Sets the number of torch's threads; afterwards there is one. Its ``spread`` are the groups that had threads."""
+
+    def set_threads(number):
+        torch.set_num_threads(number)
+
+    set_threads.spread = []
+
+    def noted(work, groups, *arguments):
+        set_threads.spread.append(groups)
+        return map_in_threads(work, groups, *arguments)
+
+    monkeypatch.setattr(cohort, "map_in_threads", noted)
+    yield set_threads
+    torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("make", [ONE_LAYER, partial(Local, chunk_size=2)], ids=["LG-FedAvg", "Local, in chunks"])
+def test_networks_train_at_the_same_time_and_the_numbers_are_those_of_one_thread(make, threads, ragged_data, fit):
+    found = []
+    for number, parts in ((1, [3]), (2, [3]), (2, [1, 3])):  # the last one is resumed
+        threads(number)
+        resumed = {}
+        for rounds in parts:
+            data = ragged_data()
+            method = built(make, data, network=partial(TWO_OF_IMAGES, clients=[4, 2]))
+            trainer = fit(method, data, rounds, f"{number} {parts}", **resumed)
+            resumed = {"ckpt_path": Path(trainer.default_root_dir) / "checkpoints/last.ckpt"}
+        assert method.progress.reached == method.progress.clients == 6
+        found.append((models_of(method, data), method.trainer.callback_metrics, method.accounting.ledger))
+    assert threads.spread == [[0, 1]] * 6
+    for others in found[1:]:
+        torch.testing.assert_close(others, found[0], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("make", "network", "number"),
+    [
+        (partial(ONE_LAYER, backend="sequential"), TWO_OF_IMAGES, 2),
+        (ONE_LAYER, TWO_OF_IMAGES, 3),
+        (ONE_LAYER, partial(TWO_OF_IMAGES, clients=[5, 1]), 2),
+        (ONE_LAYER, TWO, 2),
+        (PersonalSGD, partial(Architectures, networks=CONVOLUTIONS[:1] * 2), 2),
+    ],
+    ids=["as requested", "fewer networks than threads", "uneven", "batched", "a rule of its own"],
+)
+def test_networks_train_one_after_another(make, network, number, threads, train):
+    threads(number)
+    train(make, 1, network=network)
+    assert not threads.spread
+
+
+def test_an_error_of_a_network_in_a_thread_is_raised(threads, ragged_data, fit, monkeypatch):
+    def fail(*_):
+        raise PflError("this network cannot train")
+
+    threads(2)
+    method = built(ONE_LAYER, ragged_data(), network=TWO_OF_IMAGES)
+    monkeypatch.setattr(method.architectures[1].engine, "train", fail)
+    with pytest.raises(PflError, match="this network cannot train"):
+        fit(method, ragged_data(), 1, bare=True)
+    assert threads.spread
 
 
 def test_clients_hold_rows_of_their_own_network_alone(ragged_data):

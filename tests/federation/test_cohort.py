@@ -33,26 +33,26 @@ def with_room_for(ragged_data, monkeypatch):
 
 
 def test_the_size_follows_the_device_unless_it_is_given():
-    chunks = Cohort(None, [1 << 20, 3 << 20])
+    chunks = Cohort(None, [[1 << 20, 3 << 20]])
     assert [chunks.size(torch.device("cpu")), CPU_BYTES // (3 << 20)] == [8, 10], "a multiple of 4, for threads"
-    assert [Cohort(None, [CPU_BYTES // room]).size(torch.device("cpu")) for room in (1, 2, 3, 5)] == [1, 2, 2, 4]
+    assert [Cohort(None, [[CPU_BYTES // room]]).size(torch.device("cpu")) for room in (1, 2, 3, 5)] == [1, 2, 2, 4]
     assert chunks.size(torch.device("cuda")) == DEVICE_BYTES // (4 << 20)
-    assert Cohort(None, [1 << 40]).size(torch.device("cpu")) == 1
-    assert Cohort(3, [1 << 20]).size(torch.device("cuda")) == 3
+    assert Cohort(None, [[1 << 40]]).size(torch.device("cpu")) == 1
+    assert Cohort(3, [[1 << 20]]).size(torch.device("cuda")) == 3
 
 
 def test_work_on_small_tensors_takes_more_clients_at_once():
-    chunks, cpu, cuda = Cohort(None, [1 << 20, 3 << 20]), torch.device("cpu"), torch.device("cuda")
+    chunks, cpu, cuda = Cohort(None, [[1 << 20, 3 << 20]]), torch.device("cpu"), torch.device("cuda")
     assert chunks.size(cpu, [1 << 10, 1 << 12]) == CPU_BYTES >> 12
     assert chunks.size(cuda, [1 << 10, 1 << 10]) == DEVICE_BYTES >> 11
     assert chunks.size(cpu, [1 << 30]) == chunks.size(cpu), "never fewer"
-    assert Cohort(3, [1 << 20]).size(cpu, [1]) == 3
+    assert Cohort(3, [[1 << 20]]).size(cpu, [1]) == 3
     chunks.limit = 2
     assert chunks.size(cpu, [1]) == 2
 
 
 def test_chunks_come_in_order_and_work_that_runs_out_of_memory_is_done_again():
-    cohort, tried = Cohort(4, [1]), []
+    cohort, tried = Cohort(4, [[1]]), []
 
     def work(places, examples):
         tried.append((int(places[0]), len(places)))
@@ -68,7 +68,7 @@ def test_chunks_come_in_order_and_work_that_runs_out_of_memory_is_done_again():
 
 
 def test_chunks_that_are_not_full_count_the_clients_that_they_have():
-    cohort, examples = Cohort(4, [1]), examples_of()
+    cohort, examples = Cohort(4, [[1]]), examples_of()
     cohort.progress.begin("evaluating", torch.ones(9))  # the step of these five clients is the first of two
     list(cohort.map(lambda places, chunk: None, examples))
     assert cohort.progress.reached == 5

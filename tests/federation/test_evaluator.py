@@ -30,7 +30,7 @@ def test_two_clients_are_scored_with_each_of_their_models_on_each_split(chunk_si
     evaluator.prepare(["train", "test"], ("stored", "global"), clients=2, task=Classification().sized(3))
     evaluator.begin()
     batch = EvalBatch(1, examples, {"train": examples, "test": examples})
-    evaluator.step(batch, models, lambda *_: Engine(network), Cohort(chunk_size, [1]), input_bytes=8)
+    evaluator.step(batch, models, lambda *_: Engine(network), Cohort(chunk_size, [[1]]), input_bytes=8)
     found = evaluator.results("stored")
     assert found["test/stored/accuracy/mean"] == pytest.approx((3 / 4 + 0) / 2)
     assert found["test/global/accuracy/mean"] == pytest.approx((1 / 4 + 1) / 2)
