@@ -167,23 +167,23 @@ class Engine:
         size = backend.tile_size(list(stacks.values()))
         on_cpu = examples.ids.device.type == "cpu"
         tiles = [*examples.split(size, even=on_cpu)]
+        threads = self._threads(backend, network, stacks, phase) if on_cpu else 1
 
         def trained(engine: Engine, place: tuple[int, Examples]) -> tuple[Tree, Tensor]:
             start, tile = place
             rows = {name: stack[start : start + len(tile)] for name, stack in stacks.items()}
-            if size == 1:  # what threads change must not be one tensor
+            if threads > 1:  # what they change must not be one tensor
                 rows = {name: torch.empty_like(row) for name, row in rows.items()}
             received = params.rows(start, start + len(tile))
             return rows, engine._train_tile(backend, frozen, tile, received, rows, phase, key)
 
-        threads = self._threads(backend, network, stacks, phase) if on_cpu else 1
         if threads > 1:
             results = map_in_threads(trained, tiles, self._of_thread, threads)
         else:
             results = map(partial(trained, self._with_streams() if is_random(self.network) else self), tiles)
         losses = []
         for (start, _), (rows, tile_losses) in zip(tiles, results, strict=True):
-            if size == 1:
+            if threads > 1:
                 for name, row in rows.items():
                     stacks[name][start] = row[0]
             losses.append(tile_losses)

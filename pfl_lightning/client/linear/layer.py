@@ -30,7 +30,7 @@ class After(NamedTuple):
     relu: bool = False
     dropout: float = 0.0
     stream: str = ""
-    pool: int | None = None
+    pool: int | tuple[int] | None = None
 
 
 class LinearLayer:
