@@ -1,8 +1,8 @@
 """Several processes that train methods together, as the launchers of torch and Lightning start them."""
 
 import os
-import socket
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,33 +13,16 @@ from methods.test_contract import METHODS, NETWORKS
 
 from fakes.forked import SERVER
 from pfl_lightning.callbacks import EvaluateStartAndEnd, MetricsTable, PercentileErrors, RoundCheckpoint
+from pfl_lightning.contract import several
 from pfl_lightning.federation import client_states
 from pfl_lightning.objects import clone
 from pfl_lightning.runs.run_settings import TRAINER_DEFAULTS
 from pfl_lightning.system import Participation
 
 
-def run_together(count: int, *arguments: Any, seconds: float = 300) -> None:
+def run_together(count: int, *arguments: Any) -> None:
     """Call ``main`` with the arguments in several processes; wait until they have ended."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    started = [SERVER.Process(target=one_of_them, args=(rank, count, port, *arguments)) for rank in range(count)]
-    try:
-        for process in started:
-            process.start()
-        for process in started:
-            process.join(seconds)
-        assert [process.exitcode for process in started] == [0] * count
-    finally:
-        for process in started:
-            process.kill()
-
-
-def one_of_them(rank: int, count: int, port: int, *arguments: Any) -> None:
-    """Call ``main`` as the process of a rank, as a launcher would say it."""
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "LOCAL_RANK": str(rank)}
-    main(*arguments, processes=count)
+    assert several.run_together(SERVER, count, partial(main, processes=count), *arguments) == []
 
 
 def main(
