@@ -5,14 +5,15 @@ import torch
 from torch import Tensor
 
 from pfl_lightning.bounds import Share
+from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods.families.averaging import ServerOptimized
-from pfl_lightning.methods.families.nested import Nested
+from pfl_lightning.methods.families.nested import MASK, Nested
 from pfl_lightning.models import narrow_shapes
-from pfl_lightning.tree import Tree, mix, movable, select, sum_type
-from pfl_lightning.uplink import Step
-from pfl_lightning.uplink.steps import Hold
+from pfl_lightning.seeding import Key
+from pfl_lightning.tree import Params, Tree, mix, movable, select, sum_type
+from pfl_lightning.uplink import BITS, bits_of_entries
 
 
 class HeteroFL(Nested, ServerOptimized):
@@ -58,10 +59,14 @@ class HeteroFL(Nested, ServerOptimized):
         super().build(*args, **kwargs)
         self.corners = [narrow_shapes(self.network, rate) for rate in self.rates]
 
-    @property
-    def steps(self) -> list[Step]:
-        """The steps of a model on its way to the server: what a client does not hold counts as unchanged."""
-        return [Hold(lambda ids: self.masks(self.kinds(ids)))]
+    def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+        """Train what each client holds, and upload all else unchanged, which takes no bits."""
+        trained, losses = super().local_update(cohort, received, key)
+        uploads: Tree = {}
+        for name, mask in select(trained.under(MASK).own, self.shared).items():
+            uploads[name] = torch.where(mask, trained.own[name], received.tree[name])
+            uploads[BITS + name] = bits_of_entries(mask, trained.own[name])
+        return trained.with_own(uploads), losses
 
     def server_update(self, mean: Tree, batch: Round) -> None:
         """Step to the mean over those that hold an entry."""

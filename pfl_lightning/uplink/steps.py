@@ -1,5 +1,5 @@
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import ClassVar, NamedTuple
@@ -224,27 +224,6 @@ class Prune(Step):
             least = entries.topk(kept_entries(self.min_density, entries.shape[1]), sorted=True).values[:, -1]
             masks = {name: masks[name] | (size >= wide(least, size)) for name, size in sizes.items()}
         return {name: stack.where(masks[name], 0) for name, stack in models.items()}  # a product could be -0.0
-
-
-class Hold(Step):
-    """Sends the entries that a client holds; the server takes all others for unchanged.
-
-    Args:
-        masks: Takes the ids of some clients, and returns which entries of each tensor they hold, ``[clients, ...]``.
-    """
-
-    def __init__(self, masks: Callable[[Tensor], Tree]) -> None:
-        self.masks = masks
-
-    def __call__(self, rows: Tree, senders: Senders) -> Tree:
-        """See ``Step``; beside the models it returns the bits of these entries."""
-        received = senders.received.tree
-        sent: Tree = {}
-        bits: Tree = {}
-        for name, mask in select(self.masks(senders.ids), rows).items():
-            sent[name] = torch.where(mask, rows[name], received[name])
-            bits[BITS + name] = bits_of_entries(mask, rows[name])
-        return {**sent, **bits}
 
 
 def bits_of_entries(mask: Tensor, rows: Tensor) -> Tensor:
