@@ -16,6 +16,7 @@ CHECKED: dict[str, Callable[[RunParts], Any]] = {  # the kinds, and where a run 
     "methods": lambda parts: parts.method,
     "partitions": lambda parts: parts.data.partition,
     "tasks": lambda parts: parts.method.task,
+    "poisons": lambda parts: parts.data.poison,
     "aggregators": lambda parts: parts.method.aggregator,
     "uplink": lambda parts: parts.method.uplink[0],
 }
@@ -60,8 +61,8 @@ def part_of(name: str, options: list[str]) -> Any:
             parser = run_parser()
             return find(make_parts(parser, parse_words(parser, [f"{KINDS[kind].option}={name}", *options])))
     raise SettingsError(
-        f"check: {name} is not possible; allowed: a class of a method, a partition, a task, an aggregator or a step of "
-        "uploads, as pfl list methods shows them"
+        f"check: {name} is not possible; allowed: a class of a method, a partition, a task, a poison, an aggregator or "
+        "a step of uploads, as pfl list methods shows them"
     )
 
 

@@ -12,10 +12,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from pfl_lightning.contract.methods import METHOD_CHECKS, UPLOAD_CHECKS
-from pfl_lightning.contract.parts import PARTITION_CHECKS, TASK_CHECKS
+from pfl_lightning.contract.parts import PARTITION_CHECKS, POISON_CHECKS, TASK_CHECKS
 from pfl_lightning.contract.several import trains_in_several_processes
 from pfl_lightning.contract.subject import ContractError, Subject
-from pfl_lightning.data import Partition
+from pfl_lightning.data import Partition, Poison
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.methods import FedAvg, Method
 from pfl_lightning.models import MLP
@@ -43,13 +43,13 @@ class Finding(NamedTuple):
     seconds: float
 
 
-def check(part: Method | Aggregator | Step | Partition | Task) -> Iterator[Finding]:
+def check(part: Method | Aggregator | Step | Partition | Task | Poison) -> Iterator[Finding]:
     """Try a part of a run on small data of very unequal clients: one finding after another, in less than a minute.
 
     Args:
-        part: A method, a partition, a task, an aggregator or a step of uploads, before its first use; it is made again
-            for each run. A method's network is a small ``MLP``, unless it has another one. Aggregators and steps are
-            those of FedAvg, with a plain vote after a step that needs one.
+        part: A method, a partition, a task, a poison, an aggregator or a step of uploads, before its first use; it is
+            made again for each run. A method's network is a small ``MLP``, unless it has another one. Aggregators and
+            steps are those of FedAvg, with a plain vote after a step that needs one. Poisons are tried on pictures.
 
     Yields:
         A finding for each rule; if the first does not hold, that one alone.
@@ -67,6 +67,9 @@ def check(part: Method | Aggregator | Step | Partition | Task) -> Iterator[Findi
         return
     if isinstance(part, Task):
         yield from findings(TASK_CHECKS, lambda folder: part if part.outputs else part.sized(OUTPUTS))
+        return
+    if isinstance(part, Poison):
+        yield from findings(POISON_CHECKS, lambda folder: part)
         return
     rules: Sequence[Check] = METHOD_CHECKS if isinstance(part, Method) else UPLOAD_CHECKS
     copies = Copies(*kind_and_arguments(part))
@@ -88,7 +91,7 @@ def kind_and_arguments(part: object) -> tuple[type[Method], dict[str, Any]]:
     if isinstance(part, Step):
         vote = {"aggregator": Mean()} if part.together else {}
         return FedAvg, {**small, **vote, "uplink": [part]}
-    kinds = "a method, a partition, a task, an aggregator or a step of uploads"
+    kinds = "a method, a partition, a task, a poison, an aggregator or a step of uploads"
     raise PflError(f"check: {type(part).__name__} is not possible; allowed: {kinds}")
 
 

@@ -63,7 +63,7 @@ def test_every_kind_is_found_by_the_names_of_lists(capsys):
     [
         ([], "check: the class is missing, such as pfl check my_method.MyMethod"),
         (["--model", "FedRep"], "check: the class is missing, such as pfl check my_method.MyMethod"),
-        (["Digits"], "check: Digits is not possible; allowed: a class of a method, a partition, a task, an aggregator"),
+        (["Digits"], "check: Digits is not possible; allowed: a class of a method, a partition, a task, a poison, an"),
         (["FedRep", "--model.lrr=3"], "model.lrr: FedRep has no such option"),
     ],
 )

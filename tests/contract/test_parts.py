@@ -1,4 +1,4 @@
-"""The contracts of partitions, tasks, aggregators and steps notice what goes wrong."""
+"""The contracts of partitions, tasks, poisons, aggregators and steps notice what goes wrong."""
 
 from functools import partial
 from importlib import import_module
@@ -6,6 +6,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 import torch
+from fakes import faults
 
 from pfl_lightning.contract import ContractError, Subject, check, methods, parts
 from pfl_lightning.data import Partition
@@ -58,9 +59,14 @@ class OfThoseThatAreThere(Step):
         (parts.deals_out_again, ByChance(), "draw from rng alone"),
         (parts.does_not_mix_samples, Relative().sized(3), "loss of sample 0 differs beside others"),
         (parts.has_the_gradients_of_its_losses, Doubled().sized(3), "other gradients than usual_losses has"),
+        (parts.poisons_samples, faults.PoisonsScaledPixels(), r"float32, not \[3, 16, 16\] of torch.uint8"),
+        (parts.poisons_samples, faults.FlipsToClassesFrom1On(), "a target is none of the 5 classes"),
+        (parts.poisons_samples, faults.LeavesOutTargets(), "30 inputs have 15 targets of torch.int64"),
+        (parts.poisons_again, faults.ShufflesByTorch(), "draw from random alone"),
+        (parts.leaves_samples_as_they_are, faults.MarksInPlace(), "changed in place"),
     ],
 )
-def test_a_fault_of_a_partition_or_a_task_breaks_its_rule(rule, part, sentence):
+def test_a_fault_of_a_partition_a_task_or_a_poison_breaks_its_rule(rule, part, sentence):
     with pytest.raises(ContractError, match=sentence):
         rule(part)
 
@@ -86,14 +92,14 @@ def test_a_partition_that_deals_out_a_sample_twice_says_what_the_program_says():
 
 OURS = [
     getattr(import_module(f"pfl_lightning.{KINDS[kind].room}"), choice.name)
-    for kind in ("partitions", "tasks")
+    for kind in ("partitions", "tasks", "poisons")
     for choice in package_classes(KINDS[kind])
     if choice.name != "ConsecutiveClasses"  # whose clients have 600 samples by default
 ]
 
 
 @pytest.mark.parametrize("part", OURS)
-def test_our_own_partitions_and_tasks_keep_their_contract(part):
+def test_our_own_partitions_tasks_and_poisons_keep_their_contract(part):
     assert [finding for finding in check(part()) if finding.broken] == []
 
 
@@ -104,5 +110,5 @@ def test_our_own_aggregators_and_steps_keep_their_contract(part):
 
 
 def test_what_has_no_contract_is_refused():
-    with pytest.raises(PflError, match=r"^check: Linear is not possible; allowed: a method, a partition, a task, an"):
+    with pytest.raises(PflError, match=r"^check: Linear is not possible; allowed: a method, a partition, a task"):
         next(check(torch.nn.Linear(2, 2)))

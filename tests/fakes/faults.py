@@ -1,7 +1,8 @@
-"""Methods with a fault each, as people make them, for what must notice it."""
+"""Methods and poisons with a fault each, as people make them, for what must notice it."""
 
 import torch
 
+from pfl_lightning.data import LabelFlip
 from pfl_lightning.methods import FedAvg, FedRep, Method
 
 
@@ -127,3 +128,29 @@ class SendsRowsForNothing(Method):
     def server_update(self, mean, batch):
         rows = self.clients.gather(batch.examples.ids)
         super().server_update({**mean, "fc1.bias": mean["fc1.bias"] + rows["fc3.bias"].mean()}, batch)
+
+
+class PoisonsScaledPixels(LabelFlip):
+    def __call__(self, inputs, targets, classes, random):
+        return inputs / 255, targets
+
+
+class FlipsToClassesFrom1On(LabelFlip):
+    def __call__(self, inputs, targets, classes, random):
+        return inputs, classes - targets
+
+
+class LeavesOutTargets(LabelFlip):
+    def wanted(self, inputs, targets):
+        return inputs, targets[::2]
+
+
+class ShufflesByTorch(LabelFlip):
+    def __call__(self, inputs, targets, classes, random):
+        return inputs, targets[torch.randperm(len(targets))]
+
+
+class MarksInPlace(LabelFlip):
+    def __call__(self, inputs, targets, classes, random):
+        inputs[..., 0, 0] = 255
+        return inputs, targets
