@@ -17,6 +17,7 @@ from pfl_lightning.errors import one_line
 from pfl_lightning.methods import Method
 from pfl_lightning.tree import Tree
 
+CONTEXT = multiprocessing.get_context("spawn")  # a fork would have none of the threads of torch
 SECONDS = 300  # that processes have
 TOLERANCE = 1e-10  # of the update, in float64
 
@@ -27,8 +28,7 @@ def trains_in_several_processes(subject: Subject) -> None:
         start = tensors(subject.built(subject.data()))
     folders = {count: subject.folder / f"{count}" for count in (1, 2)}
     train(subject.make, subject.data, folders[1], 1)
-    spawn = multiprocessing.get_context("spawn")
-    if failures := run_together(spawn, 2, train, subject.make, subject.data, folders[2], 2):
+    if failures := run_together(CONTEXT, 2, train, subject.make, subject.data, folders[2], 2):
         raise ContractError(f"{failures[0]}, with two processes")
     one, two = (tensors_in(folder / LAST) for folder in folders.values())
     update = max((float((one[name] - start[name]).abs().max()) for name in one.keys() & start.keys()), default=1.0)

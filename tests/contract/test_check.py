@@ -5,8 +5,9 @@ from functools import partial
 
 import pytest
 from fakes import faults
+from fakes.forked import SERVER
 
-from pfl_lightning.contract import ContractError, Subject, check, methods
+from pfl_lightning.contract import ContractError, Subject, check, methods, several
 from pfl_lightning.contract.findings import findings
 from pfl_lightning.methods import FedRep
 from pfl_lightning.models import MLP
@@ -60,10 +61,15 @@ def test_a_checkpoint_that_does_not_fit_breaks_a_rule(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_method_keeps_all_rules_with_two_processes_and_another_breaks_the_last_one():
+def test_a_method_keeps_all_rules_with_two_processes():
     found = [*check(FedRep())]
     assert [finding.rule for finding in found if finding.broken] == []
     assert found[-1].rule == "Two processes give what one gives"
+
+
+@pytest.mark.slow
+def test_a_method_that_reads_rows_of_its_process_alone_breaks_the_last_rule(monkeypatch):
+    monkeypatch.setattr(several, "CONTEXT", SERVER)
     (broken,) = [finding for finding in check(faults.TakesRowsOfItsProcess()) if finding.broken]
     assert "all_rows(self.clients.stack(name), self.num_clients)" in broken.broken
 

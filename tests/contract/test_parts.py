@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 from fakes import faults
+from fakes.forked import SERVER
 
-from pfl_lightning.contract import ContractError, Subject, check, methods, parts
+from pfl_lightning.contract import ContractError, Subject, check, methods, parts, several
 from pfl_lightning.data import Partition
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg
@@ -105,7 +106,8 @@ def test_our_own_partitions_tasks_and_poisons_keep_their_contract(part):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", [Median(), MinMax(0.4)], ids=lambda part: type(part).__name__)
-def test_our_own_aggregators_and_steps_keep_their_contract(part):
+def test_our_own_aggregators_and_steps_keep_their_contract(part, monkeypatch):
+    monkeypatch.setattr(several, "CONTEXT", SERVER)
     assert [finding for finding in check(part) if finding.broken] == []
 
 
