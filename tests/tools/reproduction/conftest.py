@@ -1,4 +1,6 @@
+from copy import deepcopy
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -77,15 +79,16 @@ def claims_about():
 
 @pytest.fixture(scope="session")
 def settings_of():
-    """Reads the options of ``pfl fit`` by one parser, which takes a while to make."""
+    """Reads the options of ``pfl fit``, the same ones once, by one parser, which takes a while to make."""
     with strict_parsing():
         parser = run_parser()
 
+    @cache
     @strict_parsing()
     def read(words):
         return plain_settings(parser, parse_words(parser, words))
 
-    return read
+    return lambda words: deepcopy(read(tuple(words)))
 
 
 @pytest.fixture

@@ -43,20 +43,21 @@ def part_of(paper, item, scale, title):
     return Item(paper, item).part(title, scale, Path("files"), Path("out"))
 
 
-def single_runs(part):
-    """The words of ``pfl fit`` of each run, by its name."""
-    files = {name: f"methods/{name}.yaml" for sweep in part.sweeps() for name in sweep.methods}
-    for sweep in [single for each in part.sweeps() for single in each.singles()]:
+def single_runs(part, methods=None):
+    """The words of ``pfl fit`` of each run, by its name; of some methods alone, if these are given."""
+    sweeps = part.sweeps(methods)
+    files = {name: f"methods/{name}.yaml" for sweep in sweeps for name in sweep.methods}
+    for sweep in [single for each in sweeps for single in each.singles()]:
         words = with_method([*part.place.options, *sweep.options], files[sweep.methods[0]])
         yield sweep.names[0], [*words, *(f"--{key}={value[0]}" for key, value in sweep.vary.items())]
 
 
 @pytest.fixture
 def settings(settings_of):
-    """The settings of the first run of each method of a part, or of every run."""
+    """The settings of the first run of each method of a part, or of every run; of some methods, if these are given."""
 
-    def of(*part, every=False):
-        runs = dict(single_runs(part_of(*part)))
+    def of(*part, every=False, methods=None):
+        runs = dict(single_runs(part_of(*part), methods))
         firsts = {}
         for name in runs:
             firsts.setdefault(name.partition(",")[0], name)
@@ -293,7 +294,7 @@ def test_fedmacs_table_4_prunes_and_tracks_every_method(settings):
 @pytest.mark.parametrize("item", ["fig3", "fig4", "fig5", "fig6", "fig8_imbalanced", "fig8_natural", "fig8_correlated"])
 def test_two_cores_have_srpfls_clients_rounds_and_stages(item, settings):
     for title in Item("srpfl", item).pairs_at("two_cores"):
-        run = settings("srpfl", item, "two_cores", title)["fedrep-srpfl"]
+        run = settings("srpfl", item, "two_cores", title, methods=["fedrep-srpfl"])["fedrep-srpfl"]
         data, trainer = run["data"]["init_args"], run["trainer"]
         pool = data["participation"] and data["participation"]["init_args"]["pool_size"]
         assert (data["num_clients"], pool) == (100, 20 if item in ("fig4", "fig6") else None)
@@ -336,13 +337,21 @@ def test_hf_mamls_grid_changes_one_setting_at_a_time_and_authors_runs_are_of_cla
     assert [own(found[3])[key] for key in ("lr", "inner_lr", "epochs")] == [0.1, 0.01, 5]
 
 
-@pytest.mark.parametrize("item", ["search", "penalties"])
-def test_searches_of_delta_fl_are_evaluated_on_half_of_the_training_devices(item, settings):
-    runs = settings("delta_fl", item, "small", "femnist_linear", every=True).values()
-    assert {run["data"]["init_args"]["val_clients"] for run in runs} == {0.5}
-    values = [own(run)["lr" if item == "search" else "weight_decay"] for run in runs]
-    powers = [10.0**power for power in range(-10, -4)] * 4
-    assert values == pytest.approx([0.1, 0.3, 1.0, 3.0, 10.0] if item == "search" else powers)
+@pytest.mark.parametrize(
+    ("item", "option", "values", "count"),
+    [
+        ("search", "lr", [0.1, 0.3, 1.0, 3.0, 10.0], 5),
+        ("penalties", "weight_decay", [10.0**power for power in range(-10, -4)], 24),
+    ],
+)
+def test_searches_of_delta_fl_are_evaluated_on_half_of_the_training_devices(item, option, values, count, settings):
+    part = ("delta_fl", item, "small", "femnist_linear")
+    sweeps = part_of(*part).sweeps()
+    assert sum(len(sweep.names) for sweep in sweeps) == count
+    assert all(sweep.vary[f"model.local.{option}"] == pytest.approx(values) for sweep in sweeps)
+    for run in settings(*part).values():
+        assert run["data"]["init_args"]["val_clients"] == 0.5
+        assert own(run)[option] == pytest.approx(values[0])
 
 
 def test_each_variant_of_srpfls_rates_changes_fedrep_at_the_papers_rate(settings):
