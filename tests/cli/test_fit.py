@@ -1,8 +1,6 @@
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import fakes
@@ -356,15 +354,13 @@ def test_a_trial_run_leaves_nothing_behind(capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("option", ["--model=mine.Mine", "--config=below/config.yaml"])
-def test_a_shell_finds_a_method_in_the_working_folder_and_gets_the_exit_code_and_the_line(option):
+def test_a_script_finds_a_method_in_the_working_folder_and_tells_the_exit_code_and_the_line(option):
     Path("below").mkdir()
     Path("below/config.yaml").write_text("model: {class_path: mine.Mine}\n")
     Path("mine.py").write_text("from pfl_lightning.methods import FedRep\n\n\nclass Mine(FedRep):\n    pass\n")
-    code = "import sys; sys.path.remove(''); from pfl_lightning.cli import main; main()"  # as the console script starts
-    command = [sys.executable, "-c", code, "fit", option, "--ckpt_path", "last"]
-    process = subprocess.run(command, capture_output=True, text=True)
-    (line,) = process.stderr.splitlines()
-    assert process.returncode == 1
+    code, _, err = Command(Path.cwd(), "fit", option, "--ckpt_path", "last", is_script=True).end()
+    (line,) = err.splitlines()
+    assert code == 1
     assert line.startswith("pfl: error: ckpt_path: last, but no run in 'runs/Mine-Digits' has a readable checkpoint")
 
 

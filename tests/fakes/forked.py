@@ -19,13 +19,13 @@ PATHS = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
 
 class Command:
-    """``python -m pfl_lightning`` in a folder, where the fakes can be imported."""
+    """``python -m pfl_lightning`` in a folder, where the fakes can be imported; or a script, which cannot import it."""
 
-    def __init__(self, folder: Path, *words: str, **environment: str) -> None:
+    def __init__(self, folder: Path, *words: str, is_script: bool = False, **environment: str) -> None:
         paths = os.pathsep.join([*PATHS, os.environ.get("PYTHONPATH", "")])
         given = {**os.environ, "PYTHONPATH": paths, **environment}
         (self.out, out), (self.err, err) = (SERVER.Pipe(duplex=False) for _ in range(2))
-        self.process = SERVER.Process(target=run_there, args=(folder, words, given, out, err))
+        self.process = SERVER.Process(target=run_there, args=(folder, is_script, words, given, out, err))
         self.process.start()
         out.close()
         err.close()
@@ -49,13 +49,19 @@ def pfl(folder: Path, *words: str, **environment: str) -> tuple[int | None, str,
 
 
 def run_there(
-    folder: Path, words: tuple[str, ...], environment: dict[str, str], out: Connection, err: Connection
+    folder: Path,
+    is_script: bool,
+    words: tuple[str, ...],
+    environment: dict[str, str],
+    out: Connection,
+    err: Connection,
 ) -> None:
-    """Do what ``python -m pfl_lightning`` does in a folder."""
+    """Do what ``python -m pfl_lightning`` does in a folder, or a script."""
     os.chdir(folder)
     os.dup2(out.fileno(), 1)
     os.dup2(err.fileno(), 2)
-    sys.path.insert(0, str(folder))
+    if not is_script:
+        sys.path.insert(0, str(folder))
     run(words, environment)
 
 
@@ -65,6 +71,7 @@ def run(words: Sequence[str], environment: Mapping[str, str]) -> None:
     os.environ.update(environment)
     tempfile.tempdir = None  # or that of the server
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a child in the background may ignore it
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and one of nohup this
     sys.argv = ["pfl", *words]
     code: object = 0
     try:
