@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import lightning.pytorch as pl
@@ -143,9 +143,7 @@ def does_not_mix_clients(subject: Subject) -> None:
     """What a client gets does not depend on who trains beside it: rounds in chunks of two give the same."""
     compare(
         subject,
-        {"backend": "sequential"},
-        {"backend": "sequential", "chunk_size": 2},
-        "in chunks of two clients",
+        {"in chunks of two clients": {"backend": "sequential", "chunk_size": 2}},
         "local_update sees some of the clients: it must not add up or average over the first axis",
     )
 
@@ -154,45 +152,50 @@ def trains_many_at_once(subject: Subject) -> None:
     """Many clients at once train as one after another."""
     compare(
         subject,
-        {"backend": "sequential"},
-        {"backend": "batched"},
-        "with backend=batched",
+        {"with backend=batched": {"backend": "batched"}},
         "clients have unequal numbers of samples: leave out those that are not present, and draw by the key",
     )
 
 
-def compare(subject: Subject, one: dict[str, Any], other: dict[str, Any], way: str, remedy: str) -> float | None:
-    """Compare three rounds of a method with some options to those with others.
+def compare(subject: Subject, ways: Mapping[str, dict[str, Any]], remedy: str) -> float | None:
+    """Compare three rounds of a method, one client after another, to those with other options.
+
+    Args:
+        subject: The method.
+        ways: The options, by the words for them.
+        remedy: What to change if they end another way.
 
     Returns:
-        The largest change of a number in these rounds; None if the network cannot be run with the other options.
+        The largest change of a number in these rounds; None if the network cannot be run with some of the options.
 
     Raises:
         ContractError: If they end another way.
     """
     with float64():
-
-        def run(options: dict[str, Any]) -> tuple[Tree, Method]:
-            data = subject.data(participation=Participation(dropout=0.2))
-            method = subject.built(data, **options)
-            start = tensors(method)
-            subject.fit(method, data, 3, bare=True)
-            return start, method
-
-        start, reference = run(one)
+        start, reference = three_rounds(subject, {"backend": "sequential"})
         update = distance(numbers(start), numbers(tensors(reference)))
-        try:
-            found = run(other)[1]
-        except PflError as error:
-            if str(error).startswith("model.backend"):  # the network has layers that cannot
-                return None
-            raise
-        difference, name = furthest(reference, found)
-        if difference != 0 and not difference < TOLERANCE * update:
-            raise ContractError(f"{name} differs by {difference:.2g} {way}, of an update of {update:.2g}; {remedy}")
-        if reference.accounting.ledger.samples != found.accounting.ledger.samples:
-            raise ContractError(f"another number of samples is counted {way}; {remedy}")
+        for way, options in ways.items():
+            try:
+                found = three_rounds(subject, options)[1]
+            except PflError as error:
+                if str(error).startswith("model.backend"):  # the network has layers that cannot
+                    return None
+                raise
+            difference, name = furthest(reference, found)
+            if difference != 0 and not difference < TOLERANCE * update:
+                raise ContractError(f"{name} differs by {difference:.2g} {way}, of an update of {update:.2g}; {remedy}")
+            if reference.accounting.ledger.samples != found.accounting.ledger.samples:
+                raise ContractError(f"another number of samples is counted {way}; {remedy}")
         return update
+
+
+def three_rounds(subject: Subject, options: dict[str, Any]) -> tuple[Tree, Method]:
+    """The tensors before three rounds in which uploads may be lost, and the method after them."""
+    data = subject.data(participation=Participation(dropout=0.2))
+    method = subject.built(data, **options)
+    start = tensors(method)
+    subject.fit(method, data, 3, bare=True)
+    return start, method
 
 
 def numbers(tree: Tree) -> Tree:

@@ -8,7 +8,9 @@ from fakes import faults
 from fakes.forked import SERVER
 
 from pfl_lightning.contract import ContractError, Subject, check, methods, several
-from pfl_lightning.contract.findings import findings
+from pfl_lightning.contract.clients import UnequalClients
+from pfl_lightning.contract.findings import Copies, findings, kind_and_arguments
+from pfl_lightning.contract.subject import LAST
 from pfl_lightning.methods import FedRep
 from pfl_lightning.models import MLP
 
@@ -61,7 +63,15 @@ def test_a_checkpoint_that_does_not_fit_breaks_a_rule(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_method_keeps_all_rules_with_two_processes():
+def test_a_process_that_imports_all_anew_trains_a_method(tmp_path):
+    copies = Copies(*kind_and_arguments(FedRep()))
+    assert several.run_together(several.CONTEXT, 1, several.train, copies, UnequalClients, tmp_path, 1) == []
+    assert (tmp_path / LAST).is_file()
+
+
+@pytest.mark.slow
+def test_a_method_keeps_all_rules_with_two_processes(monkeypatch):
+    monkeypatch.setattr(several, "CONTEXT", SERVER)
     found = [*check(FedRep())]
     assert [finding.rule for finding in found if finding.broken] == []
     assert found[-1].rule == "Two processes give what one gives"

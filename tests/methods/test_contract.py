@@ -368,9 +368,8 @@ def test_backends_and_chunks_agree_to_1e_10_of_the_update_after_three_rounds(mak
     subject, datasets = subject_of(make, network=network), []
     ragged_data = subject.data
     subject.data = lambda **options: datasets.append(ragged_data(**options)) or datasets[-1]
-    for backend, chunk_size in ways:
-        way = {"backend": backend, "chunk_size": chunk_size}
-        assert contract.compare(subject, {"backend": "sequential"}, way, str(way), "") > 1e-3
+    options = [{"backend": backend, "chunk_size": chunk_size} for backend, chunk_size in ways]
+    assert contract.compare(subject, {str(way): way for way in options}, "") > 1e-3
     for data in datasets:
         assert 0 < sum(len(data.make_round(index).dropped) for index in range(2)) < 6
 
@@ -508,28 +507,21 @@ def test_a_method_does_not_change_a_default_of_a_base(method):
 
 @pytest.mark.slow
 @every_method
-def test_mixed_precision_is_close_to_full_precision(make, ragged_data, fit):
-    losses = {}
-    for precision in ("32-true", "bf16-mixed"):
+def test_mixed_and_pure_bfloat16_are_near_full_precision(make, ragged_data, fit):
+    def trained(precision, **options):
         method = make(network=NETWORKS["wide-mlp"])
-        trainer = fit(method, ragged_data(), 2, precision=precision, bare=True)
-        losses[precision] = float(trainer.callback_metrics["train/loss"])
+        metrics = fit(method, ragged_data(), 2, precision, precision=precision, **options).callback_metrics
+        return method, float(metrics["train/loss"])
+
+    (full, loss), (mixed, mixed_loss) = (trained(precision, bare=True) for precision in ("32-true", "bf16-mixed"))
+    for method in (full, mixed):
         assert {tensor.dtype for tensor in tensors(method).values() if tensor.is_floating_point()} <= {torch.float32}
-    assert losses["bf16-mixed"] == pytest.approx(losses["32-true"], rel=0.05)
-    assert losses["bf16-mixed"] != losses["32-true"]
-
-
-@pytest.mark.slow
-@every_method
-def test_pure_bfloat16_is_near_full_precision(make, ragged_data, fit):
-    losses = {}
-    for precision, kind in (("32-true", torch.float32), ("bf16-true", torch.bfloat16)):
-        torch.set_default_dtype(kind)  # of the data, too
-        method = make(network=NETWORKS["wide-mlp"])
-        trainer = fit(method, ragged_data(), 2, precision=precision)
-        losses[precision] = float(trainer.callback_metrics["train/loss"])
-        assert {parameter.dtype for parameter in method.network.parameters()} == {kind}
-    assert losses["bf16-true"] == pytest.approx(losses["32-true"], rel=0.1)
+    assert mixed_loss == pytest.approx(loss, rel=0.05)
+    assert mixed_loss != loss
+    torch.set_default_dtype(torch.bfloat16)  # of the data, too
+    pure, pure_loss = trained("bf16-true")
+    assert {parameter.dtype for parameter in pure.network.parameters()} == {torch.bfloat16}
+    assert pure_loss == pytest.approx(loss, rel=0.1)
 
 
 @pytest.mark.slow

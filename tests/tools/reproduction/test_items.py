@@ -68,15 +68,19 @@ def settings(settings_of):
 
 @pytest.fixture(scope="session")
 def parsed():
-    """The options of each method that were parsed before, without their numbers."""
+    """The options of each method, and of all, that were parsed before, without their numbers."""
     return set()
 
 
 def new_runs(part, parsed):
-    """The words of the runs that have an option, or a word of one, that their method has not had yet."""
+    """The words of the runs that have an option, or a word of one, that their method has not had yet.
+
+    Options of data and trainer are the same for all methods.
+    """
     for name, words in single_runs(part):
         method = re.split("[/,]", name.rpartition("/")[2])[0]
-        options = {(method, re.sub(r"\d[\d.e-]*", "0", option)) for word in words for option in word.split()}
+        options = {re.sub(r"\d[\d.e-]*", "0", option) for word in words for option in word.split()}
+        options = {("" if option.startswith(("--data", "--trainer")) else method, option) for option in options}
         if not options <= parsed:
             parsed |= options
             yield words
