@@ -193,23 +193,24 @@ def test_real_json_holds_the_text_of_the_same_roles(real_data, real_roles):
             assert part(real_roles[name], text)
 
 
-def said(sequences, window):
+def said(sequences):
     """The characters that are targets, in their order, for each user; each follows the inputs before it."""
-    texts = {}
-    for inputs, targets, user in zip(sequences.inputs, sequences.targets, sequences.users.tolist(), strict=True):
-        kept = targets != NO_TARGET
-        assert torch.equal(targets[:-1][kept[:-1]], inputs[1:][kept[:-1]].short())
-        assert kept.diff().sum() <= 1
-        assert kept[-1]
-        texts.setdefault(user, [inputs[:1]]).append(targets[kept])
-    return {user: torch.cat(parts) for user, parts in texts.items()}
+    inputs, targets = sequences.inputs, sequences.targets
+    kept = targets != NO_TARGET
+    assert torch.equal(targets[:, :-1][kept[:, :-1]], inputs[:, 1:][kept[:, :-1]].short())
+    assert (kept.diff().sum(1) <= 1).all()
+    assert kept[:, -1].all()
+    users, counts = sequences.users.unique(return_counts=True)
+    rows = sequences.users.argsort(stable=True).split(counts.tolist())
+    own = [torch.cat([inputs[places[0], :1], targets[places][kept[places]]]) for places in rows]
+    return dict(zip(users.tolist(), own, strict=True))
 
 
 @pytest.mark.parametrize("length", [21, 22, 40, 41, 60, 61, 62])
 def test_every_character_is_a_target_once_in_whole_windows(length):
     text = "".join(LETTERS[number * number % 53] for number in range(length))
     sequences = whole(windows([text, text[::-1]]))
-    assert [decode(tokens) for tokens in said(sequences, 20).values()] == [text, text[::-1]]
+    assert [decode(tokens) for tokens in said(sequences).values()] == [text, text[::-1]]
     assert len(sequences.targets) == 2 * -(-(length - 1) // 20)
 
 
@@ -219,7 +220,7 @@ def test_whole_windows_of_json_have_the_texts_of_the_roles(tmp_path):
     module.setup()
     train, test = module.load()
     for split, first, last in ((train, 0, 30), (test, 40, 50)):
-        found = said(split, 80)
+        found = said(split)
         for user, name in enumerate(sorted(texts)):
             assert decode(found[user], LEAF_ALPHABET) == texts[name][first : last + 80]
     assert module.task.outputs == 80
@@ -230,8 +231,8 @@ def test_real_files_have_whole_windows_with_each_character_once(real_data, real_
     text = real_roles["THE_TRAGEDY_OF_HAMLET__PRINCE_OF_DENMARK_GHOST"]
     raw, _ = Shakespeare(targets="all", root=str(real_data / "shakespeare")).load()
     letters = "".join(letter if letter in LETTERS else " " for letter in text)
-    assert letters in [decode(tokens) for tokens in said(raw, 20).values()]
+    assert letters in [decode(tokens) for tokens in said(raw).values()]
     train, test = Shakespeare("leaf", "all", root=str(real_data / "shakespeare")).load()
     assert len(train.users.unique()) == 100
-    assert sum(len(tokens) - 1 for tokens in said(train, 80).values()) == 220_231 + 100 * 79
+    assert sum(len(tokens) - 1 for tokens in said(train).values()) == 220_231 + 100 * 79
     assert int((test.targets != NO_TARGET).sum()) == 47_206 + 100 * 79
