@@ -7,6 +7,7 @@ are named under ``if``. ``{name}`` stands for a variable in any text; ``foreach`
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from inspect import BoundArguments, signature
 from itertools import product
 from pathlib import Path
@@ -362,8 +363,9 @@ class Item:
         return Part(self, title, variables, Place(folder, wanted, jobs, options))
 
 
+@cache
 def read(paper: str, name: str) -> dict[str, Any]:
-    """One file of settings, with those of the file that it is ``like``.
+    """One file of settings, with those of the file that it is ``like``; nobody changes them.
 
     Raises:
         PflError: If a paper has no such table or figure.
