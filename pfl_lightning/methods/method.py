@@ -429,10 +429,7 @@ class Method(pl.LightningModule):
         uploads = self.shared or self.uploads
         aggregator = self.aggregator if uploads else Aggregator()  # losses alone are for the log
         total = start_sum(self, aggregator, batch)
-        # other rules may change what all threads share, such as modules or torch's stream of random numbers
-        hooks = ((self.participate, Method.participate), (self.local_update, Method.local_update))
-        is_usual = all(getattr(hook, "__func__", None) is usual for hook, usual in hooks)
-        methods = split_for_threads(self, batch.examples) if is_usual else [self]
+        methods = split_for_threads(self, batch.examples) if trains_as_usual(self) else [self]
         works = [partial(method.participate, batch) for method in methods]
         result = self.cohort.train(works, batch, self.clients, total, self.engine.dtype)
         if batch.arrivals is not None:
@@ -815,3 +812,9 @@ def method_of(module: pl.LightningModule) -> Method:
     if not isinstance(module, Method):
         raise PflError(f"model: {type(module).__name__} is not possible with these callbacks; allowed: a Method")
     return module
+
+
+def trains_as_usual(method: Method) -> bool:
+    """Whether clients train by the rule of ``Method``; others may change what threads share, such as modules."""
+    hooks = (method.participate, Method.participate), (method.local_update, Method.local_update)
+    return all(getattr(hook, "__func__", None) is usual for hook, usual in hooks)
