@@ -95,7 +95,7 @@ ROWS = list(rows())
 
 def test_every_file_is_run_or_built_by_a_test():
     run = {name for files, _, _ in ROWS for name in files}
-    elsewhere = {"quickstart", *names("models/"), *names("sweeps/"), *names("tuned/")}
+    elsewhere = {"quickstart", *names("models/"), *names("suites/"), *names("sweeps/"), *names("tuned/")}
     assert run | elsewhere == configs().keys()
 
 
