@@ -117,6 +117,7 @@ def write_suite_report(
         formats: Endings of the figures' files, such as ``pdf``.
         folder: Where to write.
     """
+    results = results.with_unique_labels()
     ranks = ranks_of(results)
     tables = list(suite_tables(results, ranks, references))
     figures = {f"curves_{data}": curves_figure(results, data, references) for data in results.score_kinds}

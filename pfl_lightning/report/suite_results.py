@@ -75,6 +75,16 @@ class SuiteResults(NamedTuple):
         self.scores.to_csv(folder / SCORES, index=False)
         self.curves.to_csv(folder / CURVES, index=False)
 
+    def with_unique_labels(self) -> "SuiteResults":
+        """The same, where of several settings files of one class all but the first are named in the label."""
+        firsts = self.scores.groupby("label", sort=False)["method"].first()
+        tables = []
+        for table in (self.scores, self.curves):
+            is_first = table["method"] == table["label"].map(firsts)
+            others = table["label"] + " (" + table["method"] + ")"
+            tables.append(table.assign(label=table["label"].where(is_first, others)))
+        return SuiteResults(self.suite, self.score_kinds, *tables)
+
     def beside(self, kept: "SuiteResults") -> "SuiteResults":
         """These results, and others of the same suite; what both have is of these."""
         import pandas as pd
@@ -160,12 +170,7 @@ def suite_results(suite: Mapping[str, Any], entries: Iterable[Entry]) -> SuiteRe
                     {**about, "label": label, "seed": seed, **cells, "chosen": entry.chosen, "seconds": seconds}
                 )
         points += [{**about, **point} for curve in curves for point in _points(curve)]
-    tables = [pd.DataFrame(scores), pd.DataFrame(points)]
-    methods = tables[0].groupby("label")["method"].nunique()
-    for table in tables:  # two settings files of one class
-        is_shared = table["label"].isin(methods.index[methods > 1])
-        table.loc[is_shared, "label"] += " (" + table["method"] + ")"
-    return SuiteResults(suite, kinds, *tables)
+    return SuiteResults(suite, kinds, pd.DataFrame(scores), pd.DataFrame(points))
 
 
 def _finals(curve: Curve) -> dict[int, dict[str, Any]]:

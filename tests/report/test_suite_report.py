@@ -154,6 +154,15 @@ def test_results_of_others_are_put_beside_ones_own_which_count(tmp_path):
         check_same_suite(own.suite, other, tmp_path)
 
 
+def test_of_several_settings_of_a_class_the_first_keeps_its_name_whatever_comes_beside_it():
+    own = made({("a", "Local"): (0.1, 0.2, 0.3)}, {**SUITE, "data": {"a": ["--x=1"]}})
+    own.scores["method"] = own.curves["method"] = "local-slow"
+    both = own.beside(made()).with_unique_labels()
+    for table in (both.scores, both.curves):
+        assert set(table.loc[table["method"] == "local-slow", "label"]) == {"Local (local-slow)"}
+        assert set(table.loc[table["method"] == "local", "label"]) == {"Local"}
+
+
 def test_figures_have_a_panel_and_a_bar_for_each_method():
     figure = rank_figure(ranks_of(made()))
     (axes,) = figure.axes
