@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
-from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -132,6 +131,8 @@ class Bench:
     def check(self) -> None:
         """Refuse what would fail in the middle: each method on the first data set, and the first method on all.
 
+        Then it is known how many trials a search has.
+
         Raises:
             PflError: If a setting is wrong.
         """
@@ -143,7 +144,7 @@ class Bench:
             if data == first_data or method == first_method:
                 self.plans[data].runs(method, {})
         if self.tasks and self.space:
-            search_of(self.searches[first_data], first_method, self.space)
+            self.trials = search_of(self.searches[first_data], first_method, self.space).number(self.trials)
 
     def kept(self, folders: Iterable[Path]) -> list[report.SuiteResults]:
         """The results in some folders, which must be comparable to those of the suite, or to the first of them.
@@ -158,7 +159,7 @@ class Bench:
 
     def execute(self, sweep: Sweep) -> list[report.Entry]:
         """Tune and train all methods, and return those that are finished."""
-        trials = min(self.trials, prod(map(len, self.space.values()))) if self.space else 0
+        trials = self.trials if self.space else 0
         sweep.waiting = sum(
             trials * len(self.searches[data].seeds) + len(self.plans[data].seeds) for data, _ in self.tasks
         )

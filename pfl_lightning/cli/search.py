@@ -141,7 +141,11 @@ class Search:
         files.make_folder(self.folder)
         with RunFolder(self.folder):
             self.recover()
-            return self.make(min(trials, len(self.combinations) or trials), at_once, sweep)
+            return self.make(self.number(trials), at_once, sweep)
+
+    def number(self, trials: int) -> int:
+        """How many of so many trials there are to make: of choices alone no more than their combinations."""
+        return min(trials, len(self.combinations) or trials)
 
     def recover(self) -> None:
         """Put right what an interrupted search has left: a lock, half a line, and trials without an end."""

@@ -164,8 +164,7 @@ def data_table(results: SuiteResults, data: str) -> Table:
             "seeds": len(group),
         }
         rows.append(row | over_seeds({name: group[name] for name in (*SCORES, *COSTS)}))
-    sign = -1 if kind.higher_is_better else 1
-    rows.sort(key=lambda row: (isnan(row["mean"]), sign * row["mean"]))
+    rows.sort(key=lambda row: best_first(row["mean"], kind))
     size, unit = COMMUNICATION.unit(max((row["bits"] for row in rows if not isnan(row["bits"])), default=0.0))
     cells = [
         [row["method"], row["chosen"] or "-"]
@@ -178,6 +177,11 @@ def data_table(results: SuiteResults, data: str) -> Table:
     directions = dict.fromkeys(SCORES, kind.higher_is_better)
     name = f"table_{data}"
     return Table(name, rows, markdown(title, heads, cells), seeds_latex(name, title, rows, directions, kind))
+
+
+def best_first(score: float, kind: ScoreKind) -> tuple[bool, float]:
+    """What scores are sorted by: the best first, and those of runs that diverged last."""
+    return isnan(score), -score if kind.higher_is_better else score
 
 
 def difference_table(results: SuiteResults, reference: str, order: Sequence[str]) -> Table:
@@ -270,8 +274,7 @@ def curves_figure(results: SuiteResults, data: str, references: Sequence[str]) -
         label: kind.scale * group.pivot(index="seed", columns="round", values="mean")
         for label, group in curves.groupby("label", sort=False)
     }
-    final = {label: float(np.nan_to_num(table.iloc[:, -1].mean(), nan=-np.inf)) for label, table in seeds_of.items()}
-    labels = sorted(seeds_of, key=final.__getitem__, reverse=kind.higher_is_better)
+    labels = sorted(seeds_of, key=lambda label: best_first(seeds_of[label].iloc[:, -1].mean(), kind))
     columns = min(PANELS_IN_A_ROW, len(labels))
     rows = ceil(len(labels) / columns)
     size = PANEL[0] * columns + 0.5, PANEL[1] * rows + 0.4

@@ -166,7 +166,8 @@ def test_a_run_that_diverges_is_counted_and_ranked_last(runs, monkeypatch):
     assert (last["seed"], last["mean"], last["diverged"]) == ("2", "", "True")
 
 
-def test_a_method_that_fails_on_a_data_set_is_told_and_the_others_go_on(monkeypatch, capsys):
+@pytest.mark.parametrize(("search", "runs"), [("0.1,0.3", 16), ("log:0.1..1", 24)], ids=["choices", "a range"])
+def test_a_method_that_fails_on_a_data_set_is_told_and_the_others_go_on(search, runs, monkeypatch, capsys):
     asked = []
 
     def tuned(_, task, sweep):
@@ -174,9 +175,10 @@ def test_a_method_that_fails_on_a_data_set_is_told_and_the_others_go_on(monkeypa
         raise PflError("no space left")
 
     monkeypatch.setattr(bench.Bench, "tuned", tuned)
-    assert benched("--out=out", "--methods=[local.yaml, fedavg.yaml]") == 1
+    searched = f"--search=['model.local.lr={search}']"
+    assert benched("--out=out", "--methods=[local.yaml, fedavg.yaml]", searched, "--trials=4") == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("2 methods on 2 data sets: 16 runs; ")
+    assert lines[0].startswith(f"2 methods on 2 data sets: {runs} runs; ")
     assert lines[1:] == [
         f"{data}: {method}: failed: no space left" for method in ("local", "fedavg") for data in ("few", "more")
     ]

@@ -170,4 +170,6 @@ def test_figures_have_a_panel_and_a_bar_for_each_method():
     panels = curves_figure(made(), "a", ["Local"]).axes
     assert [axes.get_title() for axes in panels] == ["FedAvg", "Local", "Ditto"]
     assert [len(axes.lines) for axes in panels] == [2, 1, 2]  # the reference in grey, but not beside itself
+    losses = curves_figure(made(), "b", []).axes
+    assert [axes.get_title() for axes in losses] == ["FedAvg", "Ditto", "Local"]  # by the seeds that did not diverge
     np.testing.assert_allclose(panels[0].lines[-1].get_ydata(), [0, 35.5, 71])
