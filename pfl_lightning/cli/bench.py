@@ -11,8 +11,9 @@ import yaml
 from pfl_lightning import files, report
 from pfl_lightning.bounds import PositiveInt, Seed
 from pfl_lightning.cli.console import show
-from pfl_lightning.cli.execution import Sweep, executor_of, last_line, seconds_of, test_score
+from pfl_lightning.cli.execution import Sweep, executor_of, last_line, seconds_of
 from pfl_lightning.cli.planning import Plan, PlannedRun, labels, values_by_key, without_place
+from pfl_lightning.cli.search import Search
 from pfl_lightning.cli.sweep import method_of, search_of
 from pfl_lightning.errors import PflError, SettingsError
 from pfl_lightning.paths import expand_home
@@ -22,7 +23,6 @@ from pfl_lightning.settings.parser import SettingsParser
 from pfl_lightning.settings.shipped_files import configs
 
 DIVERGED = "diverged by round"  # what a method says of it
-TUNING = "tuning"  # folder of the runs that choose settings
 ROOT = "{root}"  # stands in a suite for the folder of all data sets
 
 
@@ -46,7 +46,7 @@ def bench_command(args: list[str]) -> None:
         bench.check()
     except PflError as error:
         raise SettingsError(str(error)) from error
-    sweep = Sweep(options.jobs, executor, bench.shown_score)
+    sweep = Sweep(options.jobs, executor, Search.shown_score if bench.space else None)
     with sweep.forwarding():
         entries = bench.execute(sweep)
     results = [report.suite_results(bench.comparable, entries)] if any(map(report.Entry.is_known, entries)) else []
@@ -112,21 +112,19 @@ class Bench:
             "seeds": seeds,
             "search": options.search,
             "search_seeds": search_seeds,
-            "search_passed": options.search_passed,
             "trials": int(options.trials),
         }
         self.space = values_by_key(list(map(without_alias, options.search)), "search")
         methods = list(map(method_of, options.methods))
         self.tasks = [Task(name, method) for method in methods for name in data]
         root = str(expand_path(options.root, "root"))
-        search_words = list(without_aliases(options.search_passed))
         self.plans: dict[str, Plan] = {}
         self.searches: dict[str, Plan] = {}
         for name, words in data.items():
             passed = list(without_aliases(word.replace(ROOT, root) for word in words))
             self.plans[name] = Plan(methods, seeds, passed, out / name, f"{name}: ")
-            tuning = Plan(methods, search_seeds, [*passed, *search_words], out / name / TUNING, f"{name}: ")
-            self.searches[name] = tuning
+            self.searches[name] = self.plans[name]._replace(seeds=search_seeds)
+        self.in_both = len({*seeds} & {*search_seeds}) if self.space else 0
 
     def check(self) -> None:
         """Refuse what would fail in the middle: each method on the first data set, and the first method on all.
@@ -159,11 +157,10 @@ class Bench:
 
     def execute(self, sweep: Sweep) -> list[report.Entry]:
         """Tune and train all methods, and return those that are finished."""
-        trials = self.trials if self.space else 0
-        sweep.waiting = sum(
-            trials * len(self.searches[data].seeds) + len(self.plans[data].seeds) for data, _ in self.tasks
-        )
         if self.tasks:
+            trials = self.trials if self.space else 0
+            searched = trials * len(self.comparable["search_seeds"])
+            sweep.waiting = len(self.tasks) * (searched + len(self.comparable["seeds"]) - self.in_both)
             sizes = f"{len(self.tasks) // len(self.plans)} methods on {len(self.plans)} data sets"
             show(f"{sizes}: {sweep.waiting} runs; the lines of the first ones say how long the others take")
         with ThreadPoolExecutor(sweep.jobs) as pool:
@@ -176,6 +173,7 @@ class Bench:
         try:
             values = self.tuned(task, sweep)
             runs = [] if values is None else plan.runs(task.method, values)
+            sweep.waiting += self.in_both
             folders = sweep.execute_all(runs)
             if sweep.signal or not runs or not all(map(has_ended, runs, folders)):
                 return None
@@ -200,10 +198,6 @@ class Bench:
         path = self.out / task.data / "tuned" / f"{self.plans[task.data].name(task.method)}.yaml"
         files.write_text(yaml.safe_dump(without_place(run.settings), sort_keys=False), path)
 
-    def shown_score(self, run: PlannedRun) -> str:
-        """What to print of a finished run: no test score while settings are chosen."""
-        return "" if TUNING in run.folder.relative_to(self.out).parts else test_score(run)
-
 
 def bench_parser() -> SettingsParser:
     """The options of ``pfl bench``; ``help/bench.txt`` says what they do."""
@@ -215,7 +209,6 @@ def bench_parser() -> SettingsParser:
     parser.add_argument("--seeds", type=Seed, nargs="+", default=[1, 2, 3])
     parser.add_argument("--search", type=list[str], default=[])
     parser.add_argument("--search_seeds", type=Seed, nargs="+", default=[])
-    parser.add_argument("--search_passed", type=list[str], default=[])
     parser.add_argument("--trials", type=PositiveInt, default=20)
     parser.add_argument("--references", type=str, nargs="+", default=["Local", "FedAvg-FT"])
     parser.add_argument("--beside", type=str, nargs="+", default=[])

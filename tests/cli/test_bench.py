@@ -16,13 +16,12 @@ from pfl_lightning.errors import PflError
 
 SUITE = """
 data:
-  few: [--data=Digits, --data.num_clients=4, --trainer.max_steps=2, --trainer.val_check_interval=1]
-  more: [--data=Digits, --data.num_clients=6, --trainer.max_steps=1, --trainer.val_check_interval=1]
+  few: [--data=Digits, --data.num_clients=4, --data.val_fraction=0.3, --trainer.max_steps=2, --trainer.val_check_interval=1]
+  more: [--data=Digits, --data.num_clients=6, --data.val_fraction=0.3, --trainer.max_steps=1, --trainer.val_check_interval=1]
 methods: [fedavg.yaml]
 seeds: [1, 2]
 search: ["model.local.lr=0.1,0.3"]
 search_seeds: [1]
-search_passed: [--data.val_fraction=0.3]
 """
 NETWORK = "network: {class_path: MLP, init_args: {hidden: [4]}}"
 METHOD = "model: {class_path: %s, init_args: {%s}}"
@@ -88,13 +87,13 @@ def benched(*words: str) -> int:
 
 @pytest.mark.slow
 def test_a_suite_that_is_stopped_goes_on_and_ends_with_the_same_bytes(kept, runs, capsys):
-    for runs.stops_at in (1, 3):
+    for runs.stops_at in (1, 2):
         assert benched("--only=few", "--out=parts") == 130
     runs.stops_at = inf
     assert benched("--only=few", "--out=parts") == 0
-    assert len(runs.made) == 2 + 2  # those that tune, and those that are reported
+    assert len(runs.made) == 2 + 1  # those that tune, one of which is reported, and the other seed
     assert benched("--only=few", "--out=parts") == 0
-    assert len(runs.made) == 2 + 2
+    assert len(runs.made) == 2 + 1
     assert "Ranks of 2 methods" in capsys.readouterr().out  # FedAvg has two models
     names = {path.name for path in kept.iterdir() if path.is_file()}
     assert names >= {"scores.csv", "curves.csv", "suite.yaml", "ranks.csv", "table_few.csv", "ranks.png", "report.md"}
@@ -103,17 +102,15 @@ def test_a_suite_that_is_stopped_goes_on_and_ends_with_the_same_bytes(kept, runs
 
 
 @pytest.mark.slow
-def test_settings_are_chosen_on_validation_samples_and_trained_without_them(kept):
-    trials = read_table(kept / "few/tuning/search/fedavg/trials.csv")
+def test_settings_are_chosen_on_validation_samples_of_the_runs_that_are_reported(kept):
+    trials = read_table(kept / "few/search/fedavg/trials.csv")
     best = max(trials, key=lambda trial: float(trial["value"]))["model.local.lr"]
     assert {trial["model.local.lr"] for trial in trials} == {"0.1", "0.3"}
-    tuning, trained = (
-        [yaml.safe_load(path.read_text()) for path in (kept / "few").glob(f"{folder}/seed_*/*/*/config.yaml")]
-        for folder in ("tuning/fedavg*", "fedavg*")
-    )
-    assert [settings["data"]["init_args"]["val_fraction"] for settings in tuning] == [0.3, 0.3]
-    assert 0.3 not in {settings["data"]["init_args"]["val_fraction"] for settings in trained}
-    assert [settings["model"]["init_args"]["local"]["lr"] for settings in trained] == [float(best)] * 2
+    made = [yaml.safe_load(path.read_text()) for path in (kept / "few").glob("fedavg*/seed_*/*/*/config.yaml")]
+    assert [settings["data"]["init_args"]["val_fraction"] for settings in made] == [0.3] * 3
+    rates = [settings["model"]["init_args"]["local"]["lr"] for settings in made]
+    assert sorted((rates.count(0.1), rates.count(0.3))) == [1, 2]
+    assert rates.count(float(best)) == 2
     scores = read_table(kept / "scores.csv")
     assert [(row["label"], row["seed"]) for row in scores] == [
         (label, seed) for label in ("FedAvg", "FedAvg-FT") for seed in ("1", "2")
@@ -166,7 +163,7 @@ def test_a_run_that_diverges_is_counted_and_ranked_last(runs, monkeypatch):
     assert (last["seed"], last["mean"], last["diverged"]) == ("2", "", "True")
 
 
-@pytest.mark.parametrize(("search", "runs"), [("0.1,0.3", 16), ("log:0.1..1", 24)], ids=["choices", "a range"])
+@pytest.mark.parametrize(("search", "runs"), [("0.1,0.3", 12), ("log:0.1..1", 20)], ids=["choices", "a range"])
 def test_a_method_that_fails_on_a_data_set_is_told_and_the_others_go_on(search, runs, monkeypatch, capsys):
     asked = []
 
@@ -206,7 +203,7 @@ def test_the_suite_that_comes_with_the_package_can_be_run_anywhere(monkeypatch):
             "data.num_client: Digits has no such option",
         ),
         (["--suite=suite.yaml", "--search=['lr=0.1']"], "search: model.local.lr=0.1 is a single value"),
-        (["--suite=suite.yaml", "--search_passed=['--seed_everything=3']"], "--seed_everything=3 is not possible"),
+        (["--suite=suite.yaml", "--data={few: [--seed_everything=3]}"], "--seed_everything=3 is not possible"),
         (["--beside=nowhere"], "beside: 'nowhere' has no results of pfl bench; allowed: a folder of such results"),
         (["--suite=suite.yaml", "--seeds=-1"], "seeds: "),
     ],
