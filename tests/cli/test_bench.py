@@ -16,8 +16,10 @@ from pfl_lightning.errors import PflError
 
 SUITE = """
 data:
-  few: [--data=Digits, --data.num_clients=4, --data.val_fraction=0.3, --trainer.max_steps=2, --trainer.val_check_interval=1]
-  more: [--data=Digits, --data.num_clients=6, --data.val_fraction=0.3, --trainer.max_steps=1, --trainer.val_check_interval=1]
+  few: [--data=Digits, --data.num_clients=4, --data.val_fraction=0.3,
+    --trainer.max_steps=2, --trainer.val_check_interval=1]
+  more: [--data=Digits, --data.num_clients=6, --data.val_fraction=0.3,
+    --trainer.max_steps=1, --trainer.val_check_interval=1]
 methods: [fedavg.yaml]
 seeds: [1, 2]
 search: ["model.local.lr=0.1,0.3"]
