@@ -68,6 +68,16 @@ def last_mean(curve: Curve, split: str) -> float:
     return float(100 * curve.final("score", split)[0].mean())
 
 
+def perplexity(curve: Curve) -> float:
+    """Mean test perplexity of the clients after the last round."""
+    return float(curve.final("score")[0].mean())
+
+
+def log_likelihood(curve: Curve, split: str) -> float:
+    """Mean over the clients of the log-likelihood of a token of a split after the last round."""
+    return -float(np.log(curve.final("score", split)[0]).mean())
+
+
 def error(curve: Curve, statistic: str) -> float:
     """A statistic of the test clients' final errors in %, such as ``p90``."""
     return 100 * TEST[statistic](curve.final("error")[0])
@@ -303,7 +313,8 @@ def loss_deviations(one: Curve, other: Curve) -> float:
 MEASURES: dict[str, Callable[..., float]] = {
     measure.__name__: measure
     for measure in (
-        *(final, best_mean, worst_client, best, last, last_mean, error, train_loss, loss_deviation),
+        *(final, best_mean, worst_client, best, last, last_mean, perplexity, log_likelihood, error, train_loss),
+        loss_deviation,
         *(error_deviation, val_loss, val_error, density),
         *(
             link_bits,
