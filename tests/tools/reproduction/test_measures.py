@@ -32,6 +32,12 @@ def seeds(*curves, measure=measures.time_ratio, **options):
     return [measure(*(Curve([run], "m") for run in row), **options) for row in runs]
 
 
+def test_of_a_perplexity_the_mean_and_the_logarithm_are_taken_over_the_clients():
+    curve = ending(score=[2.0, 8.0])
+    assert measures.perplexity(curve) == 5
+    assert_allclose(measures.log_likelihood(curve, "val"), -np.log(4))
+
+
 def test_accuracies_are_over_all_samples_of_the_mean_and_of_the_worst_client(run):
     models = {"m": [(0, 0), (30, 5), (15, 6)], "other": [(0, 0), (0, 0), (0, 0)]}
     found = [of_seed(name, [run(**models)], ["m"]) for name in ("best", "last", "final", "best_mean", "worst_client")]

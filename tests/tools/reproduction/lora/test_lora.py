@@ -3,6 +3,7 @@ import torch
 from fakes.methods import built, tensors
 from fakes.sent140 import write_table
 from fakes.torchvision_data import write_mnist
+from reproduction.lora import roles
 from reproduction.lora.head_only import HeadOnly
 from reproduction.lora.permuted import PermutedMNIST
 from reproduction.lora.tweets import TweetTexts
@@ -33,6 +34,21 @@ def test_tweets_are_those_of_users_with_enough_of_them(tmp_path):
     write_table(tmp_path / "data" / "raw_data" / "training.csv", tweets)
     (raw,) = TweetTexts(root=str(tmp_path), least=2).read()
     assert raw[:3] == (("so sad", "sunny, it is"), ("0", "4"), ("ann", "ann"))
+
+
+def test_each_half_of_the_roles_has_the_pieces_of_its_texts_with_the_next_character_of_each(tmp_path, monkeypatch):
+    texts = {name: name * 70 for name in "ABC"} | {"SHORT": "x"}
+    monkeypatch.setattr(roles, "read_roles", lambda text: texts)
+    (folder := tmp_path / "data/raw_data").mkdir(parents=True)
+    (folder / "raw_data.txt").write_text("")
+    for half, names in (("pretraining", "AC"), ("clients", "B")):
+        data, _ = roles.Roles(half=half, root=str(tmp_path)).load()
+        assert data.users.tolist() == [*range(len(names))]
+        assert data.inputs.tolist() == data.targets.tolist() == [[roles.token(name)] * 64 for name in names]
+    texts["B"] = "".join(map(chr, range(ord("A"), ord("Z") + 1))) * 6
+    data, _ = roles.Roles(half="clients", root=str(tmp_path)).load()
+    following = [*data.inputs[0].tolist(), *data.inputs[1].tolist()][1:]
+    assert [*data.targets[0].tolist(), *data.targets[1].tolist()][:-1] == following
 
 
 def test_the_head_alone_trains_and_is_sent(train, ragged_data):
