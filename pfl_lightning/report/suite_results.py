@@ -85,6 +85,11 @@ class SuiteResults(NamedTuple):
             tables.append(table.assign(label=table["label"].where(is_first, others)))
         return SuiteResults(self.suite, self.score_kinds, *tables)
 
+    def only(self, labels: Sequence[str]) -> "SuiteResults":
+        """The results of some methods."""
+        scores, curves = (table[table["label"].isin(labels)] for table in (self.scores, self.curves))
+        return self._replace(scores=scores, curves=curves)
+
     def beside(self, kept: "SuiteResults") -> "SuiteResults":
         """These results, and others of the same suite; what both have is of these."""
         import pandas as pd

@@ -38,6 +38,13 @@ def test_pages_load_nothing_from_elsewhere(site):
     assert not {page.relative_to(site) for page in pages if ELSEWHERE.search(page.read_text(encoding="utf-8"))}
 
 
+def test_pages_of_methods_have_the_numbers_of_the_suite(site):
+    pages = [page.read_text(encoding="utf-8") for page in site.glob("methods/*/index.html")]
+    shown = [page for page in pages if "In the suite" in page and "data:image/svg+xml" in page]
+    assert len(shown) > 50
+    assert all("<td>Local</td>" in page for page in shown)
+
+
 def test_no_line_of_code_is_wider_than_its_page(site):
     blocks = [
         (page.parent.name, html.unescape(TAG.sub("", block)))
