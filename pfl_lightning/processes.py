@@ -9,7 +9,9 @@ import heapq
 import os
 import platform
 import socket
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from math import prod
 from typing import Any, TypeVar
 
@@ -23,6 +25,7 @@ from pfl_lightning.tree import Tree
 Value = TypeVar("Value")
 HERE = "127.0.0.1"
 LARGEST_PORT = 65_535
+SILENCE = 60  # s without an answer from another machine, after which a connection to it fails
 KEPT_BYTES = 32 << 20  # glibc's maximum threshold: larger blocks always come from the OS and go back to it
 # options of mallopt: M_TRIM_THRESHOLD, M_TOP_PAD and M_MMAP_THRESHOLD
 _ALLOCATOR = {-1: (1 << 31) - 1, -2: 64 << 20, -3: KEPT_BYTES}
@@ -139,6 +142,23 @@ def is_lost(error: BaseException) -> bool:
     return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "/gloo/" in str(error))
 
 
+def notice_dead_links() -> None:
+    """Have this process's connections fail if another machine no longer answers; does nothing if not on Linux.
+
+    A machine without power or network closes no connection, and gloo would wait for half an hour. Its timeout cannot
+    be shorter than the longest step of a slow process, whose kernel answers all the same.
+    """
+    if count() == 1 or sys.platform != "linux":
+        return
+    for descriptor in map(int, os.listdir("/proc/self/fd")):  # torch and gloo do not give their sockets
+        with suppress(OSError):  # no socket
+            connection = socket.socket(fileno=descriptor)
+            try:
+                _expect_answers(connection)
+            finally:
+                connection.detach()
+
+
 def check_port() -> None:
     """Refuse a port of the environment at which processes cannot meet.
 
@@ -189,6 +209,14 @@ def keep_freed_memory() -> bool:
         return False
     mallopt = ctypes.CDLL(None).mallopt
     return all(mallopt(option, value) == 1 for option, value in _ALLOCATOR.items())
+
+
+def _expect_answers(connection: socket.socket) -> None:
+    if connection.family in (socket.AF_INET, socket.AF_INET6) and connection.type == socket.SOCK_STREAM:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, SILENCE // 2))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, SILENCE // 6))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * SILENCE)
 
 
 def _are_several() -> bool:

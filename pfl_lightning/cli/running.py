@@ -1,6 +1,7 @@
 """Runs a command, and ends the process as a command line should: errors are lines, and codes say what happened."""
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -61,7 +62,8 @@ def reason(error: Exception) -> str:
     if is_out_of_memory(error):
         return f"not enough memory: {one_line(error)}; try fewer clients or a smaller network {TRACEBACK_HINT}"
     if lost := lost_process(error):
-        return f"another process of this run has ended ({lost}); add --ckpt_path last to the command to continue"
+        what = "another process of this run has ended, or its machine does not answer"
+        return f"{what} ({lost}); add --ckpt_path last to the command to continue"
     return blame(error) or f"{explain(str(error))} {TRACEBACK_HINT}"
 
 
@@ -71,7 +73,10 @@ def lost_process(error: Exception) -> str:
         return ""
     from pfl_lightning import processes
 
-    return one_line(error).partition(". ")[0] if processes.is_lost(error) else ""
+    if not processes.is_lost(error):
+        return ""
+    reason, _, _ = one_line(error).partition(". ")
+    return re.sub(r"^\[\S+/gloo/\S+\] ", "", reason)  # the line of gloo's code
 
 
 def _rank_prefix() -> str:

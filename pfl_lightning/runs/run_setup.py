@@ -65,6 +65,7 @@ class RunSetup(pl.Callback):
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Check the method and the data, and make the folder."""
+        processes.notice_dead_links()
         method, data = self.parts.method, self.parts.data
         if self.command == "validate" and "val" not in data.eval_splits:
             raise PflError("data.val_fraction: 0 leaves nothing to validate on; allowed: more than 0, or pfl test")

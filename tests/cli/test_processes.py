@@ -1,6 +1,7 @@
 """Runs of two processes on this machine, each of which takes seconds to start; so few of them serve many tests."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -144,7 +145,7 @@ def test_a_kill_of_one_process_ends_all_and_leaves_a_good_checkpoint(
     ended = start(tmp_path, *FIT, TWO, *NO_FIGURES, *kill)
     assert 0 not in [code for code, *_ in ended]
     (line,) = "".join(err for *_, err in ended).splitlines()
-    assert "another process of this run has ended (" in line
+    assert re.search("another process of this run has ended, or its machine does not answer \\([A-Z]", line)
     assert line.endswith("; add --ckpt_path last to the command to continue")
     main([*FIT, *NO_FIGURES, "--ckpt_path=last", "--trainer.enable_progress_bar=false"])
     assert_same(run_of(tmp_path), straight)
