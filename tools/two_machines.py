@@ -250,9 +250,10 @@ def fit_on(folder: Path, words: Sequence[str], launcher: Launcher, names: Sequen
         everything = ["timeout", "-s", "KILL", str(LIMIT), *inside, *command, *PFL, *TWO, *words]
         process = subprocess.Popen(everything, cwd=folder, env=environment, stdout=file, stderr=file)
         _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
     mark = folder / "happened"
     late = time.time() - mark.stat().st_mtime if mark.exists() else nan
-    return Ended(os.waitstatus_to_exitcode(status), late, used.ru_maxrss * 1024, output.read_text())
+    return Ended(process.returncode, late, used.ru_maxrss * 1024, output.read_text())
 
 
 @contextmanager

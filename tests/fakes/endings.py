@@ -5,6 +5,7 @@ from pathlib import Path
 
 import lightning.pytorch as pl
 
+from pfl_lightning import processes
 from pfl_lightning.errors import PflError
 
 
@@ -28,6 +29,13 @@ class Failing(pl.Callback):
     def on_train_batch_start(self, trainer: pl.Trainer, *_) -> None:
         if (trainer.global_rank, trainer.global_step) == (self.rank, self.rounds):
             raise PflError("data.root: this disk is broken")
+
+
+class Impatient(pl.Callback):
+    """Waits less long for an answer of other machines."""
+
+    def __init__(self, silence: int) -> None:
+        processes.SILENCE = silence
 
 
 class Listening(pl.Callback):
