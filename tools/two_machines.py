@@ -39,7 +39,6 @@ SMALL = (
 LARGE = (
     *("--model.network=MLP", "--model.network.hidden=[1024,1024]", "--data=Digits", "--data.num_clients=200"),
     *("--data.participation.pool_size=20", "--trainer.max_steps=6", "--trainer.val_check_interval=6"),
-    "--model.eval_epochs=0",
 )
 LOST = f"ip neigh replace {HOSTS[0]} lladdr 02:00:00:00:00:99 dev cable nud permanent"  # a card that is not there
 ENDINGS = {  # the machine, and what happens there before the fourth round
