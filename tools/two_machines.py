@@ -142,7 +142,7 @@ def endings(launchers: Sequence[Launcher] = ("Lightning", "torchrun"), names: Se
     print(markdown(["what", "launcher", "codes", "after", "resumed: largest difference of a weight"], rows))
 
 
-def traffic(models: Sequence[str] = ("FedRep", "Ditto"), rates: Sequence[str] = ("", "1gbit")) -> None:
+def traffic(models: Sequence[str] = ("FedRep", "Ditto"), rates: Sequence[str] = ("", "100mbit")) -> None:
     """Measure rounds of large networks: memory, seconds, and what is sent.
 
     Args:
@@ -155,21 +155,22 @@ def traffic(models: Sequence[str] = ("FedRep", "Ditto"), rates: Sequence[str] = 
             words = [f"--model={model}", *LARGE, *callback(Traffic)]
             with TemporaryDirectory() as folder:
                 ended = fit(Path(folder), words, "Lightning", rate)
-                measured = [medians(Path(folder, f"traffic{number}")) for number in range(2)]
-                expected = by_the_formula(Path(folder))
+                seconds, sent = rounds_of(Path(folder))
+                expected = by_the_formula(Path(folder)) / 1e6
             memory = " and ".join(f"{end.memory / 1e9:.2f} GB" for end in ended)
-            sent = sum(sent for _, sent in measured)
-            seconds = max(seconds for seconds, _ in measured)
-            rows.append(
-                [model, rate or "none", memory, f"{seconds:.2f} s", f"{sent / 1e6:.1f}", f"{expected / 1e6:.1f}"]
-            )
-    print(markdown(["method", "limit", "memory", "a round", "MB sent by both", "by the formula"], rows))
+            spread = f"{min(sent) / 1e6:.1f} to {max(sent) / 1e6:.1f}"
+            mean = statistics.mean(sent) / 1e6
+            took = f"{min(seconds):.2f} to {max(seconds):.2f} s"
+            rows.append([model, rate or "none", memory, took, spread, f"{mean:.1f}", f"{expected:.1f}"])
+    print(markdown(["method", "limit", "memory", "a round", "MB sent by both", "mean", "by the formula"], rows))
 
 
-def medians(file: Path) -> list[float]:
-    """Median seconds and bytes of rounds, without the first and the last."""
-    rows = [[float(word) for word in line.split()] for line in file.read_text().splitlines()]
-    return [statistics.median(column) for column in zip(*rows[1:-1], strict=True)]
+def rounds_of(folder: Path) -> tuple[list[float], list[float]]:
+    """Seconds of each round, those of the slower machine, and bytes that both have sent."""
+    files = (folder / f"traffic{number}" for number in range(2))
+    rounds = zip(*(file.read_text().splitlines() for file in files), strict=True)
+    pairs = [[[float(word) for word in line.split()] for line in lines] for lines in rounds]
+    return [max(one[0], other[0]) for one, other in pairs], [one[1] + other[1] for one, other in pairs]
 
 
 def by_the_formula(folder: Path) -> float:
