@@ -31,7 +31,7 @@ PFL = ("-m", "pfl_lightning", "fit", "--trainer.accelerator=cpu")
 TWO = ("--trainer.devices=1", "--trainer.num_nodes=2")
 HOSTS = ("10.77.0.1", "10.77.0.2")
 PORT = "29500"
-LIMIT = 900  # seconds, after which what still runs is killed, with code 137
+LIMIT = 1200  # seconds, after which what still runs is killed, with code 137
 SMALL = (
     *("--model.network=MLP", "--data=Digits", "--data.num_clients=20", "--trainer.precision=64-true"),
     *("--trainer.max_steps=6", "--trainer.val_check_interval=2"),
