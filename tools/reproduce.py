@@ -38,7 +38,8 @@ def reproduce(
     Args:
         paper: The paper: srpfl, delta_fl, fedmac or deprl; or the library: pfllib, niid_bench or htfllib;
             ``stragglers`` compares what there is against these, and ``attacks`` how safe methods are, which no paper
-            does; ``lora`` has tasks on which methods with adapters differ.
+            does; ``lora`` has tasks on which methods with adapters differ, and ``details`` what codes of a method do
+            differently.
         item: Its table or figure: the name of a file in ``tools/reproduction/PAPER``, whose first lines say what it
             shows. Any other name lists them.
         scale: ``small`` takes two CPU cores minutes or hours; ``two_cores`` has the paper's numbers of clients and

@@ -63,6 +63,11 @@ def last(curve: Curve, split: str = "test") -> float:
     return over_samples(curve, split)[-1]
 
 
+def chosen(curve: Curve) -> float:
+    """Accuracy over all test samples in the round that is the first best one on validation samples."""
+    return over_samples(curve)[int(np.argmax(over_samples(curve, "val")))]
+
+
 def last_mean(curve: Curve, split: str) -> float:
     """Mean accuracy of the clients on a split in % after the last round."""
     return float(100 * curve.final("score", split)[0].mean())
@@ -313,8 +318,8 @@ def loss_deviations(one: Curve, other: Curve) -> float:
 MEASURES: dict[str, Callable[..., float]] = {
     measure.__name__: measure
     for measure in (
-        *(final, best_mean, worst_client, best, last, last_mean, perplexity, log_likelihood, error, train_loss),
-        loss_deviation,
+        *(final, best_mean, worst_client, best, last, chosen, last_mean, perplexity, log_likelihood, error),
+        *(train_loss, loss_deviation),
         *(error_deviation, val_loss, val_error, density),
         *(
             link_bits,

@@ -23,12 +23,12 @@ class Series(NamedTuple):
 
     Attributes:
         of: Name of the runs.
-        minus: Name of those whose values are subtracted.
+        minus: Name of those whose values are subtracted, or a series with a measure of its own.
         measure: What is measured of them: its name, or a mapping of its name to its options.
     """
 
     of: str
-    minus: str | None = None
+    minus: Any = None
     measure: Any = None
 
 

@@ -60,7 +60,7 @@ class Column:
 
     Attributes:
         of: Name of the runs.
-        minus: Name of those whose values are subtracted.
+        minus: Name of those whose values are subtracted, or a series with a measure of its own.
         measure: What is measured.
         style: ``spread`` has the standard deviation, ``mean`` has not, ``interval`` has half of the interval, ``least``
             is the least value, ``printed`` the paper's number.
@@ -72,7 +72,7 @@ class Column:
     """
 
     of: str = ""
-    minus: str | None = None
+    minus: Any = None
     measure: Any = None
     style: str = "spread"
     digits: int = 2

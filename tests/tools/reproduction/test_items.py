@@ -143,7 +143,7 @@ def test_claims_and_tables_are_about_runs_that_there_are(which):
     tables = [(construct(Table, each, "tables"), row) for each in block.tables for row in repeats(each, part.variables)]
     for column in (column for table, row in tables for cells in rows_of(table, results, row) for column in cells):
         if isinstance(column, Column) and not column.choice and not column.of.endswith(" none"):
-            for name in filter(None, [column.of, column.minus]):
+            for name in filter(None, names_in({"of": column.of, "minus": column.minus})):
                 results.runs_of(name)
     printed = [part.item.common.numbers[name]["numbers"] for name in listed(block.printed or [])]
     assert bool(results.printed) == any(part.title in numbers for numbers in printed)

@@ -44,6 +44,12 @@ def test_accuracies_are_over_all_samples_of_the_mean_and_of_the_worst_client(run
     assert_allclose(found, [87.5, 52.5, 55, 75, 50])
 
 
+def test_the_chosen_round_is_the_first_best_one_on_validation_samples(monkeypatch):
+    scores = {"val": [50.0, 70.0, 70.0], "test": [60.0, 40.0, 90.0]}
+    monkeypatch.setattr(measures, "over_samples", lambda curve, split="test": scores[split])
+    assert measures.chosen(None) == 40
+
+
 def test_a_run_that_ended_early_has_no_value(run):
     early = run(rounds=2, m=[(0, 0), (30, 5)])
     assert np.isnan([of_seed("best", [early], ["m"]), of_seed("best", [None], ["m"])]).all()

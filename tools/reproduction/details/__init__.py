@@ -1,0 +1,1 @@
+"""What no option says, of variants of methods."""

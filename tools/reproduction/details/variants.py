@@ -1,0 +1,27 @@
+"""Methods as other codes have them, where no option says it."""
+
+from torch import nn
+from torch.optim import SGD
+
+from pfl_lightning.methods import ClientLoop, FedBABU
+from pfl_lightning.methods.families.client_loop import ClientLoader
+
+
+class FullBatchFedAvg(ClientLoop):
+    """FedAvg by plain SGD on full mini-batches alone, as in PFLlib; a client that has none does not train."""
+
+    def client_update(self, model: nn.Module, loader: ClientLoader) -> None:
+        """See ``ClientLoop``."""
+        optimizer = SGD(model.parameters(), lr=self.rate(self.local.lr))
+        for _ in range(self.local.epochs):
+            for inputs, targets in loader:
+                if len(inputs) == self.local.batch_size:
+                    optimizer.zero_grad()
+                    self.sample_losses(model(inputs), targets).mean().backward()
+                    optimizer.step()
+
+
+class WholeFedBABU(FedBABU):
+    """FedBABU whose clients fine-tune the body, too, as in PFLlib."""
+
+    finetunes = "all"
