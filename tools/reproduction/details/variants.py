@@ -1,9 +1,12 @@
 """Methods as other codes have them, where no option says it."""
 
+from dataclasses import replace
+
 from torch import nn
 from torch.optim import SGD
 
-from pfl_lightning.methods import ClientLoop, FedBABU
+from pfl_lightning.client.phase import Phase
+from pfl_lightning.methods import ClientLoop, FedAvg, FedBABU
 from pfl_lightning.methods.families.client_loop import ClientLoader
 
 
@@ -21,7 +24,22 @@ class FullBatchFedAvg(ClientLoop):
                     optimizer.step()
 
 
-class WholeFedBABU(FedBABU):
-    """FedBABU whose clients fine-tune the body, too, as in PFLlib."""
+class WholeFedAvg(FedAvg):
+    """FedAvg-FT whose clients fine-tune the body, too, as PFLlib's new clients do."""
 
     finetunes = "all"
+
+
+class WholeFedBABU(FedBABU):
+    """FedBABU whose clients fine-tune the body, too."""
+
+    finetunes = "all"
+
+
+class PlainWholeFedBABU(WholeFedBABU):
+    """The same by plain SGD, as in PFLlib."""
+
+    @property
+    def finetuning(self) -> Phase:
+        """See ``FineTuned``."""
+        return replace(super().finetuning, momentum=0.0)
