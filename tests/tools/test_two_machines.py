@@ -25,7 +25,7 @@ def test_a_slow_machine_is_waited_for_but_one_that_does_not_answer_ends_the_run(
     ended = fit(tmp_path, ["--model=FedRep", *SMALL, *impatient, *lost])
     assert [end.code for end in ended] == [1, 1]
     for end in ended:
-        assert slow < end.late < slow + silence + 20  # of gloo's half an hour; also where other tests run
+        assert slow < end.late < slow + silence + 120  # of gloo's half an hour; also where other tests run
         assert "its machine does not answer (" in end.said
     folder = run_of(tmp_path) / "checkpoints"
     assert {*os.listdir(folder)} == {"best.ckpt", "last.ckpt", "previous.ckpt"}
