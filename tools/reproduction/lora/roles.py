@@ -1,49 +1,34 @@
 """Shakespeare's roles for a small language model: those of one half pretrain it, and those of the other are clients."""
 
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
-from pfl_lightning.data import FederatedDataModule, LabelledData
-from pfl_lightning.data.datasets.shakespeare import LETTERS, RAW_PLACES, read_roles
-from pfl_lightning.data.partitions.users import NaturalUsers
-from pfl_lightning.data.reading import reading
-from pfl_lightning.data.transforms import Tokens
-from pfl_lightning.tasks import NextToken, Task
+from pfl_lightning.data import LabelledData, Shakespeare
+from pfl_lightning.data.datasets.shakespeare import LETTERS, read_roles
 
 LENGTH = 64  # characters
 
 
-class Roles(FederatedDataModule):
+class Roles(Shakespeare):
     """The next character at each step of the texts of Shakespeare's roles, which are cut into pieces of 64 characters.
 
-    Roles and alphabet are those of ``Shakespeare``. A role has the same half in every run.
+    A role has the same half in every run.
 
     Args:
         half: Which roles, ``pretraining`` or ``clients``.
         kwargs: See ``FederatedDataModule``.
     """
 
-    usual_partition = NaturalUsers
-    input_kind = "tokens"
-    num_classes = len(LETTERS)
-    input_shape = (LENGTH, len(LETTERS))
-
     def __init__(self, half: Literal["pretraining", "clients"], **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        super().__init__(text="raw", targets="all", **kwargs)
         self.half = half
-
-    @property
-    def task(self) -> Task:
-        """The next token at every step."""
-        return NextToken().sized(self.num_classes)
+        self.input_shape = (LENGTH, len(LETTERS))
+        self.overlap = 0  # pieces have no target in common, so they are held out at random
 
     def load(self) -> tuple[LabelledData, None]:
         """Read the complete works."""
-        path = Path(self.root) / RAW_PLACES[0]
-        with reading(path, "put the text of the data set Shakespeare there"):
-            texts = read_roles(path.read_text(encoding="utf-8", errors="replace"))
+        texts = read_roles(self._raw_file().read_text(encoding="utf-8", errors="replace"))
         users = [user for user in sorted(texts) if len(texts[user]) > LENGTH]
         users = users[self.half == "clients" :: 2]
         # pieces of 65 characters, the last of which is the first of the next piece, [pieces, 65]
@@ -52,10 +37,6 @@ class Roles(FederatedDataModule):
         rows = torch.cat(pieces)
         owners = torch.arange(len(users)).repeat_interleave(counts)
         return LabelledData(rows[:, :-1].to(torch.uint8), rows[:, 1:].short(), owners), None
-
-    def transform(self) -> Tokens:
-        """Characters as numbers."""
-        return Tokens()
 
 
 def token(character: str) -> int:
