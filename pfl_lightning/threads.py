@@ -1,8 +1,9 @@
 """Several threads of one process, where work takes one client at a time, or the clients of one network."""
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from typing import Any, TypeVar
 
@@ -29,7 +30,8 @@ def map_in_threads(
         threads: Number of threads.
 
     Returns:
-        The results, in the order of the items.
+        The results, in the order of the items. Where a call raises an error, the others end first or never begin, so
+        that nothing still works on what the caller then takes down.
     """
     thread = threading.local()
 
@@ -38,7 +40,15 @@ def map_in_threads(
             thread.local = make_local()
         return work(thread.local, item)
 
-    return pool(threads).map(call, items)
+    calls = deque(pool(threads).submit(call, item) for item in items)
+    try:
+        while calls:
+            yield calls[0].result()
+            calls.popleft()
+    finally:
+        for waiting in calls:
+            waiting.cancel()
+        wait(calls)
 
 
 def with_lock(function: Callable[..., None]) -> Callable[..., None]:

@@ -1,4 +1,5 @@
 import threading
+import time
 from dataclasses import replace
 from functools import partial
 
@@ -9,6 +10,7 @@ from fakes.torch_sgd import KEY
 from torch import nn
 
 from pfl_lightning.client import Engine, Phase, Proximity, engine
+from pfl_lightning.errors import PflError
 from pfl_lightning.models import LeNet5, Network
 from pfl_lightning.threads import map_in_threads
 from pfl_lightning.tree import Params
@@ -50,6 +52,26 @@ def test_as_many_items_as_threads_are_at_work_together_each_with_one_thread_of_t
 def test_an_error_is_raised(several_threads):
     with pytest.raises(ZeroDivisionError):
         list(map_in_threads(lambda local, item: local // item, [1, 0, 2], lambda: 1, 3))
+
+
+def test_after_an_error_nothing_is_still_at_work(several_threads):
+    begun, ended = [], []
+    both = threading.Barrier(2)
+
+    def work(local, item):
+        begun.append(item)
+        if item < 2:
+            both.wait(10)
+        if item == 0:
+            raise PflError("of the first")
+        time.sleep(0.1)
+        ended.append(item)
+
+    with pytest.raises(PflError, match="of the first"):
+        list(map_in_threads(work, range(50), object, 2))
+    assert sorted(ended) == sorted(begun)[1:]
+    assert 1 in ended
+    assert len(begun) < 10
 
 
 def lenet(**options) -> LeNet5:
