@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 from filelock import lock_descriptor
 
 from pfl_lightning.cli.console import show
+from pfl_lightning.cli.launcher import STOPPING, LaunchedRun, Launcher
 from pfl_lightning.cli.planning import PlannedRun, parse
 from pfl_lightning.errors import PflError
 from pfl_lightning.report import final_score
@@ -28,38 +29,12 @@ from pfl_lightning.settings.messages import TRACEBACK_HINT
 
 # with the file of its stderr next; a job that calls a function of this package would import torch only to wait
 JOB = ["sh", "-c", 'exec "$@" > /dev/null 2> "$0"']
-# its stdin ends without a line if the sweep is killed: then the run is asked to save and stop
-WATCHED = ["sh", "-c", 'exec 3<&0; { read -r _ <&3 || kill -TERM $$; } 2>&- & exec "$@" 3<&- < /dev/null', "sh"]
 STDERR = "stderr.txt"
 SECONDS = "seconds.txt"
 ERROR = "pfl: error: "
 FAILED = 1  # exit codes, see ``running.run``
 WRONG_COMMAND = 2
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 POLL_SECONDS = 0.2
-
-
-class Run(subprocess.Popen[bytes]):
-    """A command that gets SIGTERM if this process ends before it.
-
-    Args:
-        command: The command.
-        stderr: The file of its stderr.
-    """
-
-    def __init__(self, command: Sequence[str], stderr: BinaryIO) -> None:
-        words = [*WATCHED, *command]
-        null = subprocess.DEVNULL
-        super().__init__(words, stdin=subprocess.PIPE, stdout=null, stderr=stderr, start_new_session=True)
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait for the exit code, and end the watch."""
-        code = super().wait(timeout)
-        assert self.stdin is not None, "it is a pipe"
-        if not self.stdin.closed:
-            with suppress(BrokenPipeError), self.stdin:
-                self.stdin.write(b"\n")
-        return code
 
 
 class Job:
@@ -106,7 +81,8 @@ class Sweep:
         self.jobs = jobs
         self.executor = executor
         self.score = score or test_score
-        self.processes: list[Run | Job] = []
+        self.processes: list[LaunchedRun | Job] = []
+        self.launchers: list[Launcher] = []
         self.signal = 0
         self.waiting = 0
         self.seconds: list[float] = []
@@ -122,7 +98,7 @@ class Sweep:
 
     @contextmanager
     def forwarding(self) -> Iterator[None]:
-        """Pass on the signals that ask to stop, unless they are ignored, as SIGHUP is under nohup."""
+        """Pass on the signals that ask to stop, unless they are ignored, as SIGHUP is under nohup; end launchers."""
         heeded = [number for number in STOPPING if signal.getsignal(number) != signal.SIG_IGN]
         before = {number: signal.signal(number, self.pass_on) for number in heeded}
         try:
@@ -130,6 +106,8 @@ class Sweep:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+            while self.launchers:
+                self.launchers.pop().end()
 
     def execute_all(self, runs: Iterable[PlannedRun]) -> list[Path | None]:
         """Execute runs; see ``execute``."""
@@ -212,19 +190,38 @@ class Sweep:
     def fit(self, run: PlannedRun, args: list[str], stderr: BinaryIO) -> None:
         """Run ``pfl fit`` in a process; if it fails, raise a PflError with its last line on stderr, or its signal."""
         stderr.truncate(0)
-        command = [sys.executable, "-m", "pfl_lightning", "fit", *run.args, *args]
+        words = ["fit", *run.args, *args]
         path = Path(stderr.name)
-        process = Job(self.executor, [*JOB, str(path), *command]) if self.executor else Run(command, stderr)
-        self.processes.append(process)
-        if self.signal:  # it came while the process started
-            process.send_signal(self.signal)
-        if code := process.wait():
-            if code < 0:  # such as SIGKILL, if memory is short; the last line may be any
-                raise PflError(f"killed by {signal.Signals(-code).name}")
+        if self.executor:
+            code = self.exit_code(Job(self.executor, [*JOB, str(path), sys.executable, "-m", "pfl_lightning", *words]))
+        else:
+            with self.launcher() as launcher:
+                code = self.exit_code(launcher.start(words, stderr))
+        if code < 0:  # such as SIGKILL, if memory is short; the last line may be any
+            raise PflError(f"killed by {signal.Signals(-code).name}")
+        if code:
             line = last_line(run.folder) or f"exit code {code}, see '{path}'"
             if is_refusal(code, line):
                 self.refused.add(run.folder)
             raise PflError(line.removeprefix(ERROR))
+
+    @contextmanager
+    def launcher(self) -> Iterator[Launcher]:
+        """A launcher that starts no other run; it is kept for the next one, unless it was killed."""
+        try:
+            launcher = self.launchers.pop()
+        except IndexError:
+            launcher = Launcher()
+        yield launcher
+        if launcher.process.poll() is None:
+            self.launchers.append(launcher)
+
+    def exit_code(self, process: LaunchedRun | Job) -> int:
+        """Wait for a process, which gets the signals that are passed on."""
+        self.processes.append(process)
+        if self.signal:  # it came while the process started
+            process.send_signal(self.signal)
+        return process.wait()
 
 
 def test_score(run: PlannedRun) -> str:

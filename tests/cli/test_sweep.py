@@ -198,26 +198,6 @@ def broken(monkeypatch):
     monkeypatch.delitem(sys.modules, "broken", raising=False)
 
 
-class Forked(Command):
-    """A run of a sweep that need not import the packages."""
-
-    def __init__(self, command, stderr):
-        super().__init__(Path.cwd(), *command[3:])
-        self.stderr = stderr
-
-    def wait(self):
-        code, _, err = self.end()
-        self.stderr.write(err.encode())
-        self.stderr.flush()
-        return code
-
-
-def run_or_fork(command, stderr, run=execution.Run):
-    """One run that ends with a line, and one that ends by a signal, are started as usual."""
-    as_usual = any(word.endswith(("=error", "=kill")) for word in command)
-    return (run if as_usual else Forked)(command, stderr)
-
-
 @pytest.mark.slow
 def test_runs_at_the_same_time_end_each_with_its_last_line_or_its_signal(broken, swept, monkeypatch):
     ends = {
@@ -231,9 +211,8 @@ def test_runs_at_the_same_time_end_each_with_its_last_line_or_its_signal(broken,
     }
     made = []
     start = Sweep.execute_all
-    monkeypatch.setattr(execution, "Run", run_or_fork)
     monkeypatch.setattr(Sweep, "execute_all", lambda sweep, runs: made.append(sweep) or start(sweep, runs))
-    command = ["--methods=broken.yaml", "--seeds=3", f"--vary=model.end={','.join(ends)}", "--jobs=4"]
+    command = ["--methods=broken.yaml", "--seeds=3", f"--vary=model.end={','.join(ends)}", "--jobs=2"]
     code, lines = swept(*command, "--", "--config=data.yaml")
     assert made[0].refused == {Path("sweep/broken,end=error/seed_3")}
     assert code == 1
@@ -491,6 +470,25 @@ def test_a_run_saves_if_its_sweep_is_killed_and_another_sweep_waits_for_it():
     with Sweep(1).claimed(PlannedRun("again", run.parents[1], [], {})) as stderr:
         assert f"saved round {rounds(run)[-1]};" in Path(stderr.name).read_text()
         assert not (run / ".lock").exists()
+
+
+@pytest.mark.slow
+def test_a_run_saves_if_its_launcher_is_killed_and_the_next_one_has_another():
+    command = ["fit", "--config=data.yaml", "--config=fedrep.yaml", "--trainer.max_steps=100000"]
+    folder = Path("runs/FedRep-Digits/version_0")
+    sweep = Sweep(1)
+    with sweep.forwarding(), open("stderr.txt", "wb") as stderr:
+        with sweep.launcher() as first:
+            run = first.start(command, stderr)
+            wait_for_round(2, folder)
+            first.process.kill()
+            assert run.wait() == -signal.SIGKILL
+        with sweep.launcher() as second:
+            assert second is not first
+    deadline = time.monotonic() + 60
+    while (saved := "saved round" in Path("stderr.txt").read_text()) is False and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert saved
 
 
 def test_a_run_that_another_sweep_makes_is_awaited(monkeypatch, capsys):
