@@ -226,11 +226,11 @@ class Engine:
         leading = part(self.network, 0, frozen)
         network = part(self.network, frozen)
 
-        def computed(inputs: Tensor) -> tuple[Tensor, Tree]:
+        def computed(inputs: Tensor, samples: int) -> tuple[Tensor, Tree]:
             features = {name: self._features(received.under(name), inputs) for name in phase.frozen_models}
             set_mode(self.network, phase.trainable)
             outputs = self._outputs(leading, received, inputs)
-            self.report(epochs.computed * (len(features) + bool(frozen)))
+            self.report(samples * (len(features) + bool(frozen)))
             return outputs, features
 
         like = next(self.network.parameters())

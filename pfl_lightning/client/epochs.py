@@ -70,7 +70,7 @@ class Epochs:
         phase: The phase.
         key: Key for orders and augmentation.
         frozen: Computes the outputs of the network's frozen layers, and the features of frozen models, for inputs
-            ``[clients, samples, ...]``.
+            ``[clients, samples, ...]``, so many of which are of samples.
         like: A tensor of the type of the weights.
         extra: Extra tensors of the clients, among them those with one row for each sample.
         amounts: Tells from targets ``[clients, visited, ...]`` how much each sample is, ``[clients, visited]``; None
@@ -82,7 +82,7 @@ class Epochs:
         examples: Examples,
         phase: Phase,
         key: Key,
-        frozen: Callable[[Tensor], Frozen],
+        frozen: Callable[[Tensor, int], Frozen],
         like: Tensor,
         extra: Tree,
         amounts: Amounts,
@@ -125,7 +125,7 @@ class Epochs:
         return int(counts.sum() if self.keeps_inputs else self.phase.visited(counts).sum())
 
     def __iter__(self) -> Iterator[Epoch]:
-        inputs = self.frozen(self.examples.gather(self.examples.positions)) if self.keeps_inputs else None
+        inputs = self.frozen(self.examples.gather(self.examples.positions), self.computed) if self.keeps_inputs else None
         epochs = self._epochs(self.key, inputs)
         if not self.phase.independent_batch:
             yield from epochs
@@ -155,7 +155,7 @@ class Epochs:
         counts = examples.device_counts
         if kept is None:
             bits = augmentation_bits(examples, order, key)
-        inputs, features = kept or self.frozen(examples.gather(order, bits))
+        inputs, features = kept or self.frozen(examples.gather(order, bits), self.computed)
         targets = examples.targets(order)
         visited = counts.clamp(max=self.visited)
         present = (torch.arange(self.visited, device=counts.device) < counts[:, None]).to(self.dtype)

@@ -3,6 +3,7 @@
 Its other settings are slow tests, and parts of the contract that hardly depend on the method are slow for all.
 """
 
+import gc
 import inspect
 import math
 import re
@@ -390,6 +391,33 @@ def test_clients_that_do_not_take_part_keep_what_they_have(make, ragged_data, fi
         found = set(moved.tolist())
         assert found <= expected, name
         assert found == expected or name.startswith(MAY_STAY), name
+
+
+class Garbage(pl.Callback):
+    """The tensors of a round that only the garbage collector frees, which may be many rounds later."""
+
+    def __init__(self):
+        self.tensors = []
+
+    def on_train_batch_start(self, *_):
+        gc.freeze()
+        gc.disable()
+
+    def on_train_batch_end(self, *_):
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        gc.set_debug(0)
+        self.tensors += [found for found in gc.garbage if isinstance(found, torch.Tensor)]
+        gc.garbage.clear()
+        gc.enable()
+        gc.unfreeze()
+
+
+@every_method
+def test_a_round_leaves_no_tensors_in_cycles(make, ragged_data, fit):
+    garbage = Garbage()
+    fit(make(network=NETWORKS["mlp"], batch_size=4), ragged_data(), 2, bare=True, callbacks=[garbage])
+    assert [tuple(tensor.shape) for tensor in garbage.tensors] == []
 
 
 @every_method
