@@ -1,16 +1,20 @@
+import json
 import pickle
+import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
 import torch
 from fakes.forked import pfl
 from peers.environments import PeerError
-from peers.tracks import TRACKS, niid_bench, pfl_research, pfllib, track
+from peers.tracks import TRACKS, flute, niid_bench, pfl_research, pfllib, track
 from plain_methods import samples_of
+from reproduction.runs import split_data
 
 from pfl_lightning.data import Arrays, Digits
 from pfl_lightning.runs.run_settings import settings_of
@@ -116,6 +120,23 @@ def test_pfl_research_gets_the_images_that_we_have(real_data, tmp_path):
     assert (images.shape[1:], labels.shape[1:], images.dtype) == ((32, 32, 3), (1,), np.uint8)
     np.testing.assert_array_equal(images[7, :, :, 1].ravel(), batch["data"][7, 1024:2048])
     assert labels[:, 0].tolist() == list(batch["labels"])
+
+
+def test_flute_gets_our_clients_in_its_files_and_tells_its_log(real_data, tmp_path):
+    (tmp_path / "checkout").mkdir()
+    folder = flute.lay_out(tmp_path / "checkout", real_data / "mnist", tmp_path)
+    data = split_data([*flute.DATA, f"--data.root={real_data / 'mnist'}"])
+    with ZipFile(folder / "data/MNIST.zip") as archive:
+        held = json.loads(archive.read("MNIST/test/all.json"))
+    client, samples = held["users"][7], held["user_data"][held["users"][7]]
+    inputs, targets = samples_of(data.tables["test"].examples(torch.tensor([int(client)])))
+    assert len(held["users"]) == 1000
+    assert held["num_samples"][7] == len(targets)
+    assert samples["y"] == targets.tolist()
+    torch.testing.assert_close(torch.tensor(samples["x"]), inputs.flatten(1))
+    log = "from azureml.core import Run; Run.get_context().log('secsPerRoundTotal', 0.5)\n"
+    read = subprocess.run([sys.executable, "-c", log], cwd=folder, capture_output=True, text=True, check=True).stdout
+    assert flute.read(f"{read}Test acc: 0.1\n{read}noise\n{read}Test acc: 0.25\n") == ([0.5, 0.5], 0.25)
 
 
 @pytest.mark.parametrize("name", TRACKS)

@@ -72,7 +72,10 @@ def note(row: Record) -> str | None:
     if "reason" in row:
         return f"{row['backend']}: not measured: {row['reason']}"
     if "accuracy" in row:
-        return f"{row['workload']}, {row['backend']}: test accuracy {row['accuracy']:.1%} after all rounds"
+        outcome = (
+            f"test accuracy {row['accuracy']:.1%} after all rounds, {row['whole_seconds']:.0f} s from start to end"
+        )
+        return f"{row['workload']}, {row['backend']}: {outcome}"
     if "versions" in row:
         versions = ", ".join(f"{package} {version}" for package, version in row["versions"].items())
         return f"{row['backend']}: {versions}; weights within {row['deviation']:.1g} of the update"

@@ -34,11 +34,13 @@ class Outcome(NamedTuple):
         seconds: Of each round that counts; never the first.
         accuracy: Share of correct predictions among all test samples after all rounds.
         peak: The most memory that one of its processes has held, in bytes.
+        whole: Seconds of the command, with its start and all evaluations.
     """
 
     seconds: list[float]
     accuracy: float
     peak: int
+    whole: float
 
 
 @dataclass(frozen=True)
@@ -107,9 +109,11 @@ class Track:
             PeerError: If it fails, or prints no numbers.
         """
         environ = {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": ".", **self.environ}
+        began = time.perf_counter()
         text, peak = execute([interpreter, *self.words.split()], PATIENCE, folder, environ)
+        whole = time.perf_counter() - began
         try:
-            return Outcome(*self.read(text), peak)
+            return Outcome(*self.read(text), peak, whole)
         except (ValueError, IndexError) as error:
             raise PeerError(f"printed no numbers; its last line: {last_line(text)}") from error
 
@@ -120,12 +124,14 @@ class Track:
         run += ["--trainer.callbacks+=peers.tracks.track.Seconds", f"--trainer.default_root_dir={folder}"]
         command = [sys.executable, "-m", "pfl_lightning", "fit", options[0], *run, *options[1:]]
         environ = {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": tools}
+        began = time.perf_counter()
         text, peak = execute(command, PATIENCE, folder.parent, environ)
+        whole = time.perf_counter() - began
         seconds = [float(line.removeprefix(PRINTED)) for line in text.splitlines() if line.startswith(PRINTED)]
         finished = newest(folder)
         if finished is None:
             raise PeerError(f"has no results in '{folder}'")
-        return Outcome(seconds, last(Curve([finished], "global")) / 100, peak)
+        return Outcome(seconds, last(Curve([finished], "global")) / 100, peak, whole)
 
 
 def record(track: str, name: str, outcomes: Sequence[Outcome], plain: Sequence[float]) -> Record:
@@ -134,6 +140,7 @@ def record(track: str, name: str, outcomes: Sequence[Outcome], plain: Sequence[f
     return timing.record(track, name, seconds, list(plain)) | {
         "accuracy": statistics.mean(outcome.accuracy for outcome in outcomes),
         "peak_mebibytes": statistics.median(outcome.peak for outcome in outcomes) / MEBIBYTE,
+        "whole_seconds": statistics.median(outcome.whole for outcome in outcomes),
     }
 
 
