@@ -38,8 +38,13 @@ def final(curve: Curve) -> float:
 
 
 def best_mean(curve: Curve) -> float:
-    """The same in the best round."""
-    return float(100 * curve.means.max())
+    """The same after the best round."""
+    return float(100 * curve.means[:, after_training(curve)].max())
+
+
+def after_training(curve: Curve) -> slice:
+    """The evaluations after a round: before the first one a personal model can be good that nobody has shared yet."""
+    return slice(sum(number == 0 for number in curve.rounds), None)
 
 
 def worst_client(curve: Curve) -> float:
@@ -54,8 +59,8 @@ def over_samples(curve: Curve, split: str = "test") -> list[float]:
 
 
 def best(curve: Curve, split: str = "test") -> float:
-    """Accuracy over all samples in the best round, as most papers report it."""
-    return max(over_samples(curve, split))
+    """Accuracy over all samples after the best round, as most papers report it."""
+    return max(over_samples(curve, split)[after_training(curve)])
 
 
 def last(curve: Curve, split: str = "test") -> float:
@@ -64,8 +69,9 @@ def last(curve: Curve, split: str = "test") -> float:
 
 
 def chosen(curve: Curve) -> float:
-    """Accuracy over all test samples in the round that is the first best one on validation samples."""
-    return over_samples(curve)[int(np.argmax(over_samples(curve, "val")))]
+    """Accuracy over all test samples after the round that is the first best one on validation samples."""
+    trained = after_training(curve)
+    return over_samples(curve)[trained][int(np.argmax(over_samples(curve, "val")[trained]))]
 
 
 def last_mean(curve: Curve, split: str) -> float:

@@ -39,15 +39,16 @@ def test_of_a_perplexity_the_mean_and_the_logarithm_are_taken_over_the_clients()
 
 
 def test_accuracies_are_over_all_samples_of_the_mean_and_of_the_worst_client(run):
-    models = {"m": [(0, 0), (30, 5), (15, 6)], "other": [(0, 0), (0, 0), (0, 0)]}
+    models = {"m": [(30, 10), (30, 5), (15, 6)], "other": [(0, 0), (0, 0), (0, 0)]}
     found = [of_seed(name, [run(**models)], ["m"]) for name in ("best", "last", "final", "best_mean", "worst_client")]
     assert_allclose(found, [87.5, 52.5, 55, 75, 50])
 
 
 def test_the_chosen_round_is_the_first_best_one_on_validation_samples(monkeypatch):
-    scores = {"val": [50.0, 70.0, 70.0], "test": [60.0, 40.0, 90.0]}
+    scores = {"val": [99.0, 50.0, 70.0, 70.0], "test": [99.0, 60.0, 40.0, 90.0]}
     monkeypatch.setattr(measures, "over_samples", lambda curve, split="test": scores[split])
-    assert measures.chosen(None) == 40
+    assert measures.chosen(SimpleNamespace(rounds=[0, 1, 2, 3])) == 40
+    assert measures.chosen(SimpleNamespace(rounds=[1, 2, 3, 4])) == 99
 
 
 def test_a_run_that_ended_early_has_no_value(run):

@@ -119,11 +119,12 @@ class Track:
 
     def run_ours(self, options: Sequence[str], folder: Path, threads: int) -> Outcome:
         """Run ``pfl fit`` with a folder for its runs."""
-        tools = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
+        tools = Path(__file__).parents[2]
+        paths = [tools, tools.parent / "tests", *filter(None, (os.environ.get("PYTHONPATH"),))]
         run = ["--config=methods/fedavg", f"--trainer.max_steps={self.rounds}", "--model.eval_epochs=0"]
         run += ["--trainer.callbacks+=peers.tracks.track.Seconds", f"--trainer.default_root_dir={folder}"]
         command = [sys.executable, "-m", "pfl_lightning", "fit", options[0], *run, *options[1:]]
-        environ = {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": tools}
+        environ = {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(map(str, paths))}
         began = time.perf_counter()
         text, peak = execute(command, PATIENCE, folder.parent, environ)
         whole = time.perf_counter() - began
