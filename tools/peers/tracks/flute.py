@@ -45,24 +45,24 @@ class SigmoidRegression(nn.Sequential):
 
 
 def lay_out(checkout: Path, files: Path, folder: Path) -> Path:
-    """Copy the program, and write our clients in the archive that it would download."""
+    """Copy the program, and write our clients where it unpacks what it downloads: each process does, which fails."""
     place = folder / "flute"
     copytree(checkout, place)
     (place / "azureml" / "core").mkdir(parents=True)
     (place / "azureml" / "core" / "__init__.py").write_text(LOG)
-    (place / "data").mkdir()
     data = split_data([*DATA, f"--data.root={files}"])
-    with ZipFile(place / "data" / "MNIST.zip", "w") as archive:
-        for split in ("train", "test"):
-            table = data.tables[split]
-            held = {f"{client}": samples_of(table.examples(torch.tensor([client]))) for client in range(len(table))}
-            samples = {
-                name: {"x": inputs.flatten(1).tolist(), "y": targets.tolist()}
-                for name, (inputs, targets) in held.items()
-            }
-            sizes = [len(each["y"]) for each in samples.values()]
-            written = {"users": [*samples], "num_samples": sizes, "user_data": samples}
-            archive.writestr(f"MNIST/{split}/all.json", json.dumps(written))
+    for split in ("train", "test"):
+        table = data.tables[split]
+        clients = {f"{client}": samples_of(table.examples(torch.tensor([client]))) for client in range(len(table))}
+        (place / "data" / "MNIST" / split).mkdir(parents=True)
+        with (place / "data" / "MNIST" / split / "all.json").open("w") as file:
+            sizes = [len(targets) for _, targets in clients.values()]
+            file.write(f'{{"users": {json.dumps([*clients])}, "num_samples": {sizes}, "user_data": {{')
+            for number, (name, (inputs, targets)) in enumerate(clients.items()):
+                samples = {"x": inputs.flatten(1).tolist(), "y": targets.tolist()}
+                file.write(f'{", " if number else ""}"{name}": {json.dumps(samples)}')
+            file.write("}}")
+    ZipFile(place / "data" / "MNIST.zip", "w").close()
     return place
 
 
