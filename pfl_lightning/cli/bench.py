@@ -43,6 +43,8 @@ def bench_command(args: list[str]) -> None:
                 "methods: a value is missing; allowed: methods and data, as in a suite, or results with beside"
             )
         executor = executor_of(options.submit, out / "submitit") if options.submit else None
+        if bench.tasks:
+            show(f"Reading the settings of {len(bench.tasks) // len(bench.plans)} methods")
         bench.check()
     except PflError as error:
         raise SettingsError(str(error)) from error

@@ -177,8 +177,9 @@ def test_a_method_that_fails_on_a_data_set_is_told_and_the_others_go_on(search, 
     searched = f"--search=['model.local.lr={search}']"
     assert benched("--out=out", "--methods=[local.yaml, fedavg.yaml]", searched, "--trials=4") == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith(f"2 methods on 2 data sets: {runs} runs; ")
-    assert lines[1:] == [
+    assert lines[0] == "Reading the settings of 2 methods"
+    assert lines[1].startswith(f"2 methods on 2 data sets: {runs} runs; ")
+    assert lines[2:] == [
         f"{data}: {method}: failed: no space left" for method in ("local", "fedavg") for data in ("few", "more")
     ]
     assert [task.data for task in asked] == ["few", "more"] * 2
