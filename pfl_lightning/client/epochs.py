@@ -125,13 +125,17 @@ class Epochs:
         return int(counts.sum() if self.keeps_inputs else self.phase.visited(counts).sum())
 
     def __iter__(self) -> Iterator[Epoch]:
-        inputs = self.frozen(self.examples.gather(self.examples.positions), self.computed) if self.keeps_inputs else None
+        inputs = self._inputs(self.examples.positions) if self.keeps_inputs else None
         epochs = self._epochs(self.key, inputs)
         if not self.phase.independent_batch:
             yield from epochs
             return
         for epoch, independent in zip(epochs, self._epochs((*self.key, "other"), inputs), strict=True):
             yield epoch._replace(independent=independent)
+
+    def _inputs(self, order: Tensor, bits: Tensor | None = None) -> Frozen:
+        """What the frozen layers and models make of the samples at some positions, ``[clients, visited]``."""
+        return self.frozen(self.examples.gather(order, bits), self.computed)
 
     def _epochs(self, key: Key, kept: Frozen | None) -> Iterator[Epoch]:
         """The epochs in the orders of a key; see ``_epoch``."""
@@ -155,7 +159,7 @@ class Epochs:
         counts = examples.device_counts
         if kept is None:
             bits = augmentation_bits(examples, order, key)
-        inputs, features = kept or self.frozen(examples.gather(order, bits), self.computed)
+        inputs, features = kept or self._inputs(order, bits)
         targets = examples.targets(order)
         visited = counts.clamp(max=self.visited)
         present = (torch.arange(self.visited, device=counts.device) < counts[:, None]).to(self.dtype)
