@@ -44,7 +44,7 @@ def bench_command(args: list[str]) -> None:
             )
         executor = executor_of(options.submit, out / "submitit") if options.submit else None
         if bench.tasks:
-            show(f"Reading the settings of {len(bench.tasks) // len(bench.plans)} methods")
+            show(f"Reading the settings of {bench.sizes}")
         bench.check()
     except PflError as error:
         raise SettingsError(str(error)) from error
@@ -128,10 +128,13 @@ class Bench:
             self.searches[name] = self.plans[name]._replace(seeds=search_seeds)
         self.in_both = len({*seeds} & {*search_seeds}) if self.space else 0
 
-    def check(self) -> None:
-        """Refuse what would fail in the middle: each method on the first data set, and the first method on all.
+    @property
+    def sizes(self) -> str:
+        """Numbers of methods and data sets."""
+        return f"{len(self.tasks) // len(self.plans)} methods on {len(self.plans)} data sets"
 
-        Then it is known how many trials a search has.
+    def check(self) -> None:
+        """Refuse what would fail in the middle: a method's settings on a data set; and count the trials of a search.
 
         Raises:
             PflError: If a setting is wrong.
@@ -139,12 +142,11 @@ class Bench:
         for data, plan in self.plans.items():
             plan.check("search", self.space)
             self.searches[data].check("search", self.space)
-        first_data, first_method = self.tasks[0] if self.tasks else ("", "")
         for data, method in self.tasks:
-            if data == first_data or method == first_method:
-                self.plans[data].runs(method, {})
+            self.plans[data].runs(method, {})
         if self.tasks and self.space:
-            self.trials = search_of(self.searches[first_data], first_method, self.space).number(self.trials)
+            data, method = self.tasks[0]
+            self.trials = search_of(self.searches[data], method, self.space).number(self.trials)
 
     def kept(self, folders: Iterable[Path]) -> list[report.SuiteResults]:
         """The results in some folders, which must be comparable to those of the suite, or to the first of them.
@@ -163,8 +165,7 @@ class Bench:
             trials = self.trials if self.space else 0
             searched = trials * len(self.comparable["search_seeds"])
             sweep.waiting = len(self.tasks) * (searched + len(self.comparable["seeds"]) - self.in_both)
-            sizes = f"{len(self.tasks) // len(self.plans)} methods on {len(self.plans)} data sets"
-            show(f"{sizes}: {sweep.waiting} runs; the lines of the first ones say how long the others take")
+            show(f"{self.sizes}: {sweep.waiting} runs; the lines of the first ones say how long the others take")
         with ThreadPoolExecutor(sweep.jobs) as pool:
             entries = pool.map(lambda task: self.finish(task, sweep), self.tasks)
         return [entry for entry in entries if entry]

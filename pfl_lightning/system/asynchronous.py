@@ -114,7 +114,7 @@ class Asynchronous(Participation):
     Rule, where a round is an update of the server; s is the ``staleness`` function, and b_i is the model with which
     client i began, the newest one a_i updates ago:
 
-        ``concurrency`` clients train at the same time, each from the newest model
+        ``pool_size`` clients train at the same time, each from the newest model
         when one uploads, another begins, drawn from those that neither train nor wait
         when ``buffer`` uploads have arrived:
             x_i = x + s(a_i) * (trained_i - b_i)       # uploads: changes
@@ -122,7 +122,7 @@ class Asynchronous(Participation):
             x   = x - server_lr * (x - sum_i weight_i * x_i)
 
     FedBuff adds changes. FedAsync mixes models with a ``buffer`` of 1, and its alpha is the server's rate. Statistics
-    of BatchNorm are mixed by both. Where nobody else is free a client waits for the update, so with ``concurrency`` and
+    of BatchNorm are mixed by both. Where nobody else is free a client waits for the update, so with ``pool_size`` and
     ``buffer`` equal to the number of clients all rounds are synchronous. Uploads that arrive at one instant are all
     taken before other clients begin.
 
@@ -139,7 +139,7 @@ class Asynchronous(Participation):
     ``model.weighting: uniform``.
 
     Args:
-        concurrency: Number of clients that train at the same time. Default: all.
+        pool_size: Number of clients that train at the same time, the papers' concurrency. Default: all.
         buffer: Number of uploads for an update.
         uploads: What an upload means to a server whose model has moved on: the client's ``changes``, or its ``models``.
         staleness: How much a stale upload counts. Default: ``Polynomial``.
@@ -150,15 +150,14 @@ class Asynchronous(Participation):
 
     def __init__(
         self,
-        concurrency: PositiveInt | None = None,
+        pool_size: PositiveInt | None = None,
         buffer: PositiveInt = 10,
         uploads: Literal["changes", "models"] = "changes",
         staleness: Staleness | None = None,
         max_staleness: NonNegativeInt | None = None,
         dropout: ClosedUnitInterval = 0.0,
     ) -> None:
-        super().__init__(dropout=dropout)
-        self.concurrency = concurrency
+        super().__init__(pool_size, dropout)
         self.buffer = buffer
         self.uploads = uploads
         self.staleness = staleness
@@ -177,12 +176,8 @@ class Asynchronous(Participation):
         Raises:
             PflError: If more train at the same time than there are, or fewer than fill the buffer.
         """
-        at_once = self.concurrency or num_clients
-        if at_once > num_clients:
-            raise PflError(
-                f"data.participation.concurrency: {at_once} is not possible; allowed: 1 to {num_clients}, the number "
-                "of clients that train"
-            )
+        super().check(num_clients)
+        at_once = self.pool_size or num_clients
         if self.buffer > at_once:
             raise PflError(
                 f"data.participation.buffer: {self.buffer} is not possible; allowed: 1 to {at_once}, the number of "
@@ -236,7 +231,7 @@ class Asynchronous(Participation):
         compute = 0.0
         version = 0
         seconds = times(0)
-        free = [0.0] * (self.concurrency or num_clients)  # places to train, and the compute time at which each is free
+        free = [0.0] * (self.pool_size or num_clients)  # places to train, and the compute time at which each is free
         while True:
             while free and idle:
                 place = draw.randrange(len(idle))

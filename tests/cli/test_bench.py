@@ -177,7 +177,7 @@ def test_a_method_that_fails_on_a_data_set_is_told_and_the_others_go_on(search, 
     searched = f"--search=['model.local.lr={search}']"
     assert benched("--out=out", "--methods=[local.yaml, fedavg.yaml]", searched, "--trials=4") == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "Reading the settings of 2 methods"
+    assert lines[0] == "Reading the settings of 2 methods on 2 data sets"
     assert lines[1].startswith(f"2 methods on 2 data sets: {runs} runs; ")
     assert lines[2:] == [
         f"{data}: {method}: failed: no space left" for method in ("local", "fedavg") for data in ("few", "more")
@@ -204,6 +204,14 @@ def test_the_suite_that_comes_with_the_package_can_be_run_anywhere(monkeypatch):
         (
             ["--suite=suite.yaml", "--data={few: [--data=Digits, --data.num_client=3]}"],
             "data.num_client: Digits has no such option",
+        ),
+        (
+            [
+                "--suite=suite.yaml",
+                "--methods=[fedavg.yaml, local.yaml]",
+                "--data={few: [--data=Digits], more: [--data=Digits, --model.server_optimizer=SGD]}",
+            ],
+            "model.server_optimizer: Local has no such option",
         ),
         (["--suite=suite.yaml", "--search=['lr=0.1']"], "search: model.local.lr=0.1 is a single value"),
         (["--suite=suite.yaml", "--data={few: [--seed_everything=3]}"], "--seed_everything=3 is not possible"),

@@ -249,7 +249,7 @@ def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
         ("fit --data.num_clients 5000", 1, "data.num_clients must be at most 1347, with at least 1 of"),
         ("fit --data.participation.pool_size 21", 1, "data.participation.pool_size: 21 is not possible; allowed: 1"),
         (f"{WITHOUT_ROUNDS} --data.participation.buffer 21", 1, "data.participation.buffer: 21 is not possible; allo"),
-        (f"{WITHOUT_ROUNDS} --data.participation.concurrency 21", 1, "data.participation.concurrency: 21 is not poss"),
+        (f"{WITHOUT_ROUNDS} --data.participation.pool_size 21", 1, "data.participation.pool_size: 21 is not poss"),
         (f"{WITHOUT_ROUNDS} --model DeltaFL", 1, "data.participation: Asynchronous is not possible with DeltaFL"),
         (
             "fit --data.partition ClassShards --data.partition.classes_per_client 12",

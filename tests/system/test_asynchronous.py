@@ -163,8 +163,8 @@ def test_versions_are_no_more_than_the_clients_in_flight_also_of_10_000():
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"concurrency": 13}, r"data\.participation\.concurrency: 13 .* 1 to 12, the number of clients that train"),
-        ({"concurrency": 4, "buffer": 5}, r"data\.participation\.buffer: 5 .* 1 to 4, the number"),
+        ({"pool_size": 13}, r"data\.participation\.pool_size: 13 .* 1 to 12, the number of clients that train"),
+        ({"pool_size": 4, "buffer": 5}, r"data\.participation\.buffer: 5 .* 1 to 4, the number"),
         ({"buffer": 13}, r"data\.participation\.buffer: 13 .* 1 to 12, the number"),
     ],
 )

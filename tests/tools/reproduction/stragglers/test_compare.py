@@ -34,7 +34,7 @@ def test_every_answer_has_as_many_uploads_and_an_evaluation_for_as_many(name, fi
     assert sum(cohorts) == 400
     assert settings["trainer"]["val_check_interval"] * cohorts[-1] == 40
     assert settings["data"]["init_args"]["communication_time"] == (0 if ANSWERS[name]["waits"] else 10)
-    assert options.get("concurrency", 20) == (10 if name in ("FedBuff", "FedAsync") else 20)
+    assert (options.get("pool_size") or 20) == (10 if name in ("FedBuff", "FedAsync") else 20)
 
 
 def test_rates_are_not_searched_without_the_data(fixed):
