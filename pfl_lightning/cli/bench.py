@@ -131,7 +131,8 @@ class Bench:
     @property
     def sizes(self) -> str:
         """Numbers of methods and data sets."""
-        return f"{len(self.tasks) // len(self.plans)} methods on {len(self.plans)} data sets"
+        counts = {"method": len(self.tasks) // len(self.plans), "data set": len(self.plans)}
+        return " on ".join(f"{count} {name}{'s' * (count > 1)}" for name, count in counts.items())
 
     def check(self) -> None:
         """Refuse what would fail in the middle: a method's settings on a data set; and count the trials of a search.

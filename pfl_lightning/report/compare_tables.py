@@ -21,7 +21,17 @@ from pfl_lightning.report.measures import (
     statistics_of,
     worst_tenth,
 )
-from pfl_lightning.report.tables import OVER_SEEDS, Row, Rows, Table, markdown, over_seeds, seeds_latex, seeds_markdown
+from pfl_lightning.report.tables import (
+    OVER_SEEDS,
+    Row,
+    Rows,
+    Table,
+    cost_cell,
+    markdown,
+    over_seeds,
+    seeds_latex,
+    seeds_markdown,
+)
 from pfl_lightning.score_kind import APART, LOSS
 
 BETWEEN = "from the evaluation before to the first that has it, mean over seeds"
@@ -260,6 +270,4 @@ def _interval(row: Row, name: str, show: Callable[[float], str]) -> str:
 
 
 def _seconds(seconds: float) -> str:
-    if isnan(seconds):
-        return "unknown"
-    return f"{seconds:,.0f}" if seconds >= 100 else f"{seconds:.3g}"
+    return cost_cell(seconds, unknown="unknown")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from math import ceil, isnan, nan, sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -20,6 +20,7 @@ from pfl_lightning.report.tables import (
     Row,
     Rows,
     Table,
+    cost_cell,
     markdown,
     over_seeds,
     seeds_cell,
@@ -169,7 +170,7 @@ def data_table(results: SuiteResults, data: str) -> Table:
     cells = [
         [row["method"], row["chosen"] or "-"]
         + [seeds_cell(row, name, kind) for name in SCORES]
-        + [_number(row["bits"] / size), _number(row["time"]), _number(row["seconds"])]
+        + [cost_cell(row["bits"] / size), cost_cell(row["time"]), cost_cell(row["seconds"])]
         for row in rows
     ]
     title = f"{data}: clients' test {kind.label} at the last evaluation, {OVER_SEEDS}"
@@ -318,8 +319,3 @@ def _with_divergence(label: str, group: "pd.DataFrame") -> str:
     """The label of a method, and how many of its runs have diverged."""
     diverged = int(group["diverged"].sum())
     return f"{label} ({diverged} of {len(group)} diverged)" if diverged else label
-
-
-def _number(value: Any) -> str:
-    """A cost with three digits."""
-    return "-" if isnan(value) else f"{value:.0f}" if value >= 100 else f"{value:.3g}"

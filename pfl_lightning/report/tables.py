@@ -139,6 +139,11 @@ def seeds_latex(name: str, title: str, rows: Rows, names: Mapping[str, bool], sc
 """
 
 
+def cost_cell(value: float, unknown: str = "-") -> str:
+    """A cost, such as seconds, with at least three digits."""
+    return unknown if isnan(value) else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def latex_text(text: Any) -> str:
     """LaTeX of one line that shows a text."""
     return " ".join(str(text).split()).translate(_LATEX)

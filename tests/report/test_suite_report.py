@@ -102,7 +102,7 @@ def test_the_table_of_a_data_set_has_the_best_first_and_says_what_diverged():
     table = data_table(results, "a")
     assert [row["method"] for row in table.rows] == ["FedAvg", "Local", "Ditto (1 of 3 diverged)"]
     assert (
-        "| FedAvg                  | lr=0.1 | 71.0 ± 11.0 | 25.0 ± 0.0 | -            | 2    | 1500        | 12.3 |"
+        "| FedAvg                  | lr=0.1 | 71.0 ± 11.0 | 25.0 ± 0.0 | -            | 2    | 1,500       | 12.3 |"
         in (table.text)
     )
     assert r"\textbf{71.0 $\pm$ 11.0}" in table.latex
