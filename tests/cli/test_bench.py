@@ -190,8 +190,8 @@ def test_the_suite_that_comes_with_the_package_can_be_run_anywhere(monkeypatch):
     names = []
     monkeypatch.setattr(bench.Bench, "execute", lambda suite, sweep: names.extend(suite.tasks) or [])
     with pytest.raises(SystemExit):
-        main(["bench", "--suite=two_cores", "--methods=[methods/fedrep]", "--root=files"])
-    assert [data for data, _ in names] == ["digits", "fashion_mnist", "femnist"]
+        main(["bench", "--suite=two_cores", "--methods=[methods/fedrep, methods/fedbuff]", "--root=files"])
+    assert [data for data, _ in names] == ["digits", "fashion_mnist", "femnist"] * 2
 
 
 @pytest.mark.parametrize(
