@@ -34,7 +34,7 @@ def bench_command(args: list[str]) -> None:
         SystemExit: With code 1 if a method is not finished on a data set, 130 or 143 after a signal.
     """
     options = bench_parser().parse_args(list(suite_words(args)))
-    out = expand_path(options.out, "out")
+    out = expand_path(options.out, "out").absolute()
     try:
         bench = Bench(options, out)
         kept = bench.kept(expand_home(folder, "beside") for folder in options.beside)
@@ -107,8 +107,8 @@ class Bench:
         data = {name: list(words) for name, words in options.data.items() if name in (options.only or options.data)}
         if unknown := [name for name in options.only if name not in data]:
             raise PflError(f"only: {unknown[0]} is not possible; allowed: {', '.join(options.data) or 'none'}")
-        seeds = list(map(int, options.seeds))
-        search_seeds = list(map(int, options.search_seeds)) or seeds
+        seeds = list(dict.fromkeys(map(int, options.seeds)))
+        search_seeds = list(dict.fromkeys(map(int, options.search_seeds))) or seeds
         self.comparable: dict[str, Any] = {
             "data": data,
             "seeds": seeds,

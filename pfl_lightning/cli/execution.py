@@ -43,10 +43,11 @@ class Job:
     Args:
         executor: The submitit executor.
         command: The command.
+        folder: Its working folder.
     """
 
-    def __init__(self, executor: Any, command: list[str]) -> None:
-        self.job = executor.submit(subprocess.call, command)
+    def __init__(self, executor: Any, command: list[str], folder: Path) -> None:
+        self.job = executor.submit(subprocess.call, command, cwd=folder)
 
     def send_signal(self, number: int) -> None:
         """Cancel the job, whatever the signal."""
@@ -69,6 +70,7 @@ class Sweep:
         score: What to print of a finished run; empty for nothing. Default: its final test score.
 
     Attributes:
+        folder: The working folder of the runs; that of this process is another one while a thread parses a file.
         signal: The last signal that asked to stop; 0 if there was none.
         waiting: Number of runs that are still to start, where it is known.
         seconds: What each run took that was made here from its first round.
@@ -83,6 +85,7 @@ class Sweep:
         self.score = score or test_score
         self.processes: list[LaunchedRun | Job] = []
         self.launchers: list[Launcher] = []
+        self.folder = Path.cwd()
         self.signal = 0
         self.waiting = 0
         self.seconds: list[float] = []
@@ -193,7 +196,8 @@ class Sweep:
         words = ["fit", *run.args, *args]
         path = Path(stderr.name)
         if self.executor:
-            code = self.exit_code(Job(self.executor, [*JOB, str(path), sys.executable, "-m", "pfl_lightning", *words]))
+            command = [*JOB, str(path), sys.executable, "-m", "pfl_lightning", *words]
+            code = self.exit_code(Job(self.executor, command, self.folder))
         else:
             with self.launcher() as launcher:
                 code = self.exit_code(launcher.start(words, stderr))
@@ -211,7 +215,7 @@ class Sweep:
         try:
             launcher = self.launchers.pop()
         except IndexError:
-            launcher = Launcher()
+            launcher = Launcher(self.folder)
         yield launcher
         if launcher.process.poll() is None:
             self.launchers.append(launcher)

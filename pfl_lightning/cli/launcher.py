@@ -12,6 +12,7 @@ from importlib import import_module
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
+from pathlib import Path
 from threading import Thread
 from typing import BinaryIO
 
@@ -24,9 +25,12 @@ class Launcher:
     """A process that starts runs one after another, outside the process group of the terminal.
 
     A run gets SIGTERM if the process that has made the launcher ends before it.
+
+    Args:
+        folder: The working folder of all runs.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         self.pipe, end = Pipe()
         with end:
             command = [sys.executable, "-m", __name__, str(end.fileno())]
@@ -35,6 +39,7 @@ class Launcher:
                 stdin=subprocess.PIPE,  # which ends with this process
                 stdout=subprocess.DEVNULL,
                 pass_fds=[end.fileno()],
+                cwd=folder,
                 start_new_session=True,
             )
 

@@ -21,7 +21,8 @@ from pfl_lightning.settings.values import LOGGED, SAME_NUMBERS, Settings, change
 # set by the sweep itself; the seed of the data set follows the other
 OWN = ("--seed_everything", "--data.seed", "--data.init_args.seed", "--trainer.default_root_dir", "--ckpt_path")
 OF_PLACE = ("default_root_dir", "enable_progress_bar")  # what a sweep sets of the trainer
-PARSING = Lock()  # jsonargparse has one state for a process, and searches have threads
+# searches have threads; jsonargparse has one state for a process, and moves its working folder while it reads a file
+PARSING = Lock()
 BEST = "best.yaml"  # the best settings of a search
 KEEP = "keep the old value, or choose another --out"
 
@@ -132,9 +133,11 @@ class Plan(NamedTuple):
         if not is_file(method):
             return method.rpartition(".")[2]
         path = Path(method)
-        files = {Path(other).resolve() for other in self.methods if is_file(other)}
+        with PARSING:
+            files = {Path(other).resolve() for other in self.methods if is_file(other)}
+            folder = path.resolve().parent.name
         is_shared = [other.stem for other in files].count(path.stem) > 1 or path.name == BEST
-        return path.resolve().parent.name if is_shared else path.stem
+        return folder if is_shared else path.stem
 
     def grid(self, varied: Mapping[str, Sequence[str]]) -> list[PlannedRun]:
         """The runs with all combinations of what varies, method by method, then value by value.

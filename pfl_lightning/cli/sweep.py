@@ -39,7 +39,8 @@ def sweep_command(args: list[str]) -> None:
             raise SettingsError("vary: leave it out with search")
         methods = list(map(method_of, as_list(options.methods)))
         seeds = list(dict.fromkeys(map(int, as_list(options.seeds))))
-        plan = Plan(methods, seeds, passed, expand_path(options.out, "out"))
+        out = expand_path(options.out, "out")
+        plan = Plan(methods, seeds, passed, out.absolute() if options.search else out)
         varied = values_by_key([without_alias(str(word)) for word in as_list(options[option])], option)
         plan.check(option, varied)
         searches = [search_of(plan, method, varied) for method in methods] if options.search else []
@@ -56,7 +57,7 @@ def sweep_command(args: list[str]) -> None:
         if has_result:
             show(f"Best of {search.folder.name}: {search.best()}")
     if any(has_results):
-        show(f"Train with other seeds: {training_command(plan)}")
+        show(f"Train with other seeds: {training_command(plan._replace(out=out))}")
     if finished := [str(folder) for folder in folders if folder]:
         show(f"Compare: {shlex.join(['pfl', 'compare', *finished, '--out', f'{plan.out}/comparison'])}")
     if sweep.signal or not all([*has_results, *folders]):

@@ -211,7 +211,7 @@ def difference_table(results: SuiteResults, reference: str, order: Sequence[str]
             cells.append(line)
     title = (
         f"Mean test score minus that of {reference} with the same seed: 95 % intervals over the seeds, "
-        "each for itself, in bold if 0 is not in it"
+        "each for itself, in bold if 0 is not in it; - where a run has diverged"
     )
     heads = ["method", *(f"{data}, {kind.label}" for data, kind in results.score_kinds.items())]
     name = "minus_" + "".join(letter if letter.isalnum() else "_" for letter in reference)
@@ -296,11 +296,12 @@ def curves_figure(results: SuiteResults, data: str, references: Sequence[str]) -
 
 
 def _differences(results: SuiteResults, data: str, label: str, reference: str) -> Floats:
-    """A method's mean score minus that of another with the same seed, ``[seeds]`` that both have."""
+    """A method's mean score minus that of another with the same seed, ``[seeds]`` of both; nan for diverged runs."""
     scores = results.scores[results.scores["data"] == data].set_index(["label", "seed"])["mean"]
     if not {label, reference} <= {*scores.index.get_level_values("label")}:
         return np.empty(0)
-    differences: Floats = (scores[label] - scores[reference]).dropna().to_numpy()
+    own, other = scores[label].align(scores[reference], join="inner")
+    differences: Floats = (own - other).to_numpy()
     return differences
 
 

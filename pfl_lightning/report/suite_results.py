@@ -76,13 +76,16 @@ class SuiteResults(NamedTuple):
         self.curves.to_csv(folder / CURVES, index=False)
 
     def with_unique_labels(self) -> "SuiteResults":
-        """The same, where of several settings files of one class all but the first are named in the label."""
-        firsts = self.scores.groupby("label", sort=False)["method"].first()
+        """The same, where of several settings files of one class all but one are named in the label.
+
+        The one has the name of the class, as ``fedavg`` has, or else it is the first.
+        """
+        owners = {label: _owner(str(label), methods) for label, methods in self.scores.groupby("label")["method"]}
         tables = []
         for table in (self.scores, self.curves):
-            is_first = table["method"] == table["label"].map(firsts)
+            is_owner = table["method"] == table["label"].map(owners)
             others = table["label"] + " (" + table["method"] + ")"
-            tables.append(table.assign(label=table["label"].where(is_first, others)))
+            tables.append(table.assign(label=table["label"].where(is_owner, others)))
         return SuiteResults(self.suite, self.score_kinds, *tables)
 
     def only(self, labels: Sequence[str]) -> "SuiteResults":
@@ -101,6 +104,12 @@ class SuiteResults(NamedTuple):
             tables.append(pd.concat([other[~is_mine], own], ignore_index=True))
         suite = {**self.suite, "data": {**kept.suite["data"], **self.suite["data"]}}
         return SuiteResults(suite, {**kept.score_kinds, **self.score_kinds}, *tables)
+
+
+def _owner(label: str, methods: "pd.Series") -> str:
+    """The method whose label needs no more words."""
+    names = list(map(str, methods))
+    return next((name for name in names if label.lower().startswith(name.lower())), names[0])
 
 
 def check_same_suite(suite: Mapping[str, Any], kept: SuiteResults, where: Path) -> None:
@@ -161,13 +170,15 @@ def suite_results(suite: Mapping[str, Any], entries: Iterable[Entry]) -> SuiteRe
     kinds: dict[str, ScoreKind] = {}
     scores: list[dict[str, Any]] = []
     points: list[dict[str, Any]] = []
-    for entry in entries:
+    finished = [(entry, curves_of(list(map(read_run, filter(None, entry.folders))))) for entry in entries]
+    labels: dict[str, dict[str, dict[int, Any]]] = {}
+    for entry, curves in finished:
+        labels.setdefault(entry.method, {}).update({curve.name: {} for curve in curves})
+    for entry, curves in finished:
         about = {"data": entry.data, "method": entry.method}
-        finished = [read_run(folder) for folder in entry.folders if folder]
-        curves = curves_of(finished) if finished else []
         if curves:
             kinds[entry.data] = curves[0].score_kind
-        finals = {curve.name: _finals(curve) for curve in curves} or {entry.method: {}}
+        finals = {curve.name: _finals(curve) for curve in curves} or labels[entry.method] or {entry.method: {}}
         for label, of_seeds in finals.items():
             for seed, seconds in zip(entry.seeds, entry.seconds, strict=True):
                 cells = of_seeds.get(seed, {"diverged": True})

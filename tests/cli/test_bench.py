@@ -1,5 +1,6 @@
 """Suites whose runs are made in this process, and are small."""
 
+from collections.abc import Callable
 from itertools import count
 from math import inf
 from pathlib import Path
@@ -147,22 +148,35 @@ def test_results_of_another_suite_are_refused_before_anything_starts(kept, refus
     assert said == f"beside: trials: 20 in '{kept}', 1 here; compare results of the same suite"
 
 
-@pytest.mark.slow
-def test_a_run_that_diverges_is_counted_and_ranked_last(runs, monkeypatch):
+def let_diverge(runs: Runs, monkeypatch: pytest.MonkeyPatch, does: Callable[[str], bool]) -> None:
     fit = runs.fit
 
     def diverge(sweep, run, args, stderr):
-        if "trial" not in run.name and "seed 2" in run.name:
+        if does(run.name):
             stderr.write(b"pfl: error: FedAvg diverged by round 1; try a smaller rate\n")
             stderr.flush()
             raise PflError("diverged")
         fit(sweep, run, args, stderr)
 
     monkeypatch.setattr(runs, "fit", diverge)
+
+
+@pytest.mark.slow
+def test_a_run_that_diverges_is_counted_and_ranked_last(runs, monkeypatch):
+    let_diverge(runs, monkeypatch, lambda name: "trial" not in name and "seed 2" in name)
     assert benched("--out=out", "--only=few") == 0
     assert "FedAvg (1 of 2 diverged)" in Path("out/report.md").read_text()
     last = [row for row in read_table("out/scores.csv") if row["label"] == "FedAvg"][-1]
     assert (last["seed"], last["mean"], last["diverged"]) == ("2", "", "True")
+
+
+@pytest.mark.slow
+def test_a_method_that_diverges_on_a_data_set_keeps_its_name_there(runs, monkeypatch):
+    let_diverge(runs, monkeypatch, lambda name: "more: fedavg" in name)
+    assert benched("--out=out", "--methods=[fedavg.yaml, local.yaml]", "--search=[]") == 0
+    rows = [row for row in read_table("out/scores.csv") if row["data"] == "more" and row["diverged"] == "True"]
+    assert [row["label"] for row in rows] == ["FedAvg", "FedAvg", "FedAvg-FT", "FedAvg-FT"]
+    assert "Ranks of 3 methods" in Path("out/report.md").read_text()
 
 
 @pytest.mark.parametrize(("search", "runs"), [("0.1,0.3", 12), ("log:0.1..1", 20)], ids=["choices", "a range"])
@@ -184,6 +198,20 @@ def test_a_method_that_fails_on_a_data_set_is_told_and_the_others_go_on(search, 
     ]
     assert [task.data for task in asked] == ["few", "more"] * 2
     assert not Path("out").exists()
+
+
+def test_runs_are_where_the_command_was_given_wherever_another_thread_reads_settings(monkeypatch):
+    """Settings files are read in their folders, which is the working folder of all threads until then."""
+    here = Path.cwd()
+    places = []
+
+    def fit(sweep, run, *_):
+        places.append((sweep.folder, run.folder.parents[2]))
+        raise PflError("no space left")
+
+    monkeypatch.setattr(Sweep, "fit", fit)
+    assert benched("--out=out", "--only=few", "--seeds", "1", "1") == 1
+    assert places == [(here, here / "out")] * 2
 
 
 def test_the_suite_that_comes_with_the_package_can_be_run_anywhere(monkeypatch):
