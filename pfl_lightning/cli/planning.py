@@ -159,14 +159,15 @@ class Plan(NamedTuple):
         Raises:
             PflError: If the settings are wrong.
         """
-        name = self.prefix + ", ".join([self.name(method), *labels(values)])
+        method_name = self.name(method)
+        name = self.prefix + ", ".join([method_name, *labels(values)])
         varied = [f"--{key}={value}" for key, value in values.items()]
         args = [*with_method(self.passed, method), "--trainer.enable_progress_bar=false", *varied]
         with PARSING:
             settings = settings_of([*args, f"--seed_everything={self.seeds[0]}"])  # no other depends on seed or folder
         runs = []
         for seed in self.seeds:
-            folder = self.out / folder_name(self.name(method), values) / f"seed_{seed}"
+            folder = self.out / folder_name(method_name, values) / f"seed_{seed}"
             trainer = {**settings["trainer"], "default_root_dir": str(folder)}
             options = [f"--seed_everything={seed}", f"--trainer.default_root_dir={folder}"]
             of_seed = {**settings, "seed_everything": seed, "trainer": trainer}

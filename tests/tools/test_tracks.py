@@ -123,6 +123,7 @@ def test_pfl_research_gets_the_images_that_we_have(real_data, tmp_path):
 
 
 def test_flute_gets_our_clients_in_its_files_and_tells_its_log(real_data, tmp_path, monkeypatch):
+    assert "--data.num_clients=1000" in flute.DATA
     monkeypatch.setattr(flute, "DATA", [*flute.DATA, "--data.num_clients=20", "--data.sample_fraction=0.02"])
     (tmp_path / "checkout").mkdir()
     folder = flute.lay_out(tmp_path / "checkout", real_data / "mnist", tmp_path)
