@@ -212,6 +212,18 @@ def is_users_file(place: Path) -> bool:
     return not (_INSTALLED & {*place.parts} or any(map(place.is_relative_to, _LIBRARIES)))
 
 
+def users_modules(settings: Any) -> Iterator[tuple[str, Path]]:
+    """The imported modules of the user's own that import paths in settings name, and their files."""
+    if isinstance(settings, Mapping | list):
+        for inner in settings.values() if isinstance(settings, Mapping) else settings:
+            yield from users_modules(inner)
+    elif isinstance(settings, str):
+        module = settings.rpartition(".")[0]
+        file = Path(getattr(sys.modules.get(module), "__file__", None) or "")
+        if is_user_file(file):
+            yield module, file
+
+
 def is_ours_or_torchs(kind: type) -> bool:
     """Whether a class is a torch module or optimizer, or inherits from a class of this package."""
     from torch import nn

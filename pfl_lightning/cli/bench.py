@@ -37,15 +37,15 @@ def bench_command(args: list[str]) -> None:
     out = expand_path(options.out, "out").absolute()
     try:
         bench = Bench(options, out)
+        if bench.tasks:
+            show(f"Reading the settings of {bench.sizes}")
+        bench.check()
         kept = bench.kept(expand_home(folder, "beside") for folder in options.beside)
         if not bench.tasks and not kept:
             raise PflError(
                 "methods: a value is missing; allowed: methods and data, as in a suite, or results with beside"
             )
         executor = executor_of(options.submit, out / "submitit") if options.submit else None
-        if bench.tasks:
-            show(f"Reading the settings of {bench.sizes}")
-        bench.check()
     except PflError as error:
         raise SettingsError(str(error)) from error
     sweep = Sweep(options.jobs, executor, Search.shown_score if bench.space else None)
@@ -115,6 +115,7 @@ class Bench:
             "search": options.search,
             "search_seeds": search_seeds,
             "trials": int(options.trials),
+            "settings": {},
         }
         self.space = values_by_key(list(map(without_alias, options.search)), "search")
         methods = list(map(method_of, options.methods))
@@ -144,7 +145,8 @@ class Bench:
             plan.check("search", self.space)
             self.searches[data].check("search", self.space)
         for data, method in self.tasks:
-            self.plans[data].runs(method, {})
+            run = self.plans[data].runs(method, {})[0]
+            self.comparable["settings"].setdefault(data, report.suite_settings(run.settings))
         if self.tasks and self.space:
             data, method = self.tasks[0]
             self.trials = search_of(self.searches[data], method, self.space).number(self.trials)
@@ -158,6 +160,9 @@ class Bench:
         results = [(folder, report.read_results(folder)) for folder in folders]
         for folder, kept in results:
             report.check_same_suite(self.comparable if self.tasks else results[0][1].suite, kept, folder)
+            own = {self.plans[task.data].name(task.method) for task in self.tasks}
+            if both := sorted(own & {*kept.scores["method"]}):
+                show(f"'{folder}' has results of {', '.join(both)}, too, in whose place are those of this run")
         return [kept for _, kept in results]
 
     def execute(self, sweep: Sweep) -> list[report.Entry]:

@@ -72,6 +72,8 @@ def incomplete(runs: Sequence[report.RunRecord], curves: Sequence[report.Curve])
         if run.rounds[-1] < (planned := run.settings["trainer.max_steps"]):
             yield f"'{run.folder}' stops after round {run.rounds[-1]} of {planned}"
     for curve in curves:
+        if several := report.differing(curve.runs, lambda run: run.label.code):
+            yield "{}: its code has changed between '{}' and '{}'".format(curve.label, *several)
         last_round = curve.rounds[-1]
         if max(run.rounds[-1] for run in curve.runs) > last_round:
             yield f"final results of {curve.label} are of round {last_round}, the last that all its seeds have"

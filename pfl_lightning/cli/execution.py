@@ -24,7 +24,7 @@ from pfl_lightning.cli.launcher import STOPPING, LaunchedRun, Launcher
 from pfl_lightning.cli.planning import PlannedRun, parse
 from pfl_lightning.errors import PflError
 from pfl_lightning.report import final_score
-from pfl_lightning.runs.resume import Resume, has_stopped
+from pfl_lightning.runs.resume import Resume, has_stopped, other_code
 from pfl_lightning.settings.messages import TRACEBACK_HINT
 
 # with the file of its stderr next; a job that calls a function of this package would import torch only to wait
@@ -165,6 +165,8 @@ class Sweep:
         """
         rounds = run.settings["trainer"]["max_steps"]
         resume = run.resume()
+        for module in other_code(resume.folder, run.settings) if resume and resume.folder else ():
+            show(f"{run.name}: {module} has changed since it was trained; to train it again, remove '{run.folder}'")
         if resume and is_finished(resume, rounds):
             run.refuse_too_late(resume)
             return resume.folder

@@ -214,9 +214,8 @@ def values_by_key(vary: Sequence[str], option: str = "vary") -> dict[str, list[s
         key, _, text = word.partition("=")
         values = parse(f"[{text}]")
         if not key or not values:
-            raise PflError(
-                f"{option}: {word} is not possible; allowed: a setting and its values: model.local.lr=0.1,0.03"
-            )
+            allowed = "a setting and its values: model.local.lr=0.1,0.03; in a file in quotes, for the comma"
+            raise PflError(f"{option}: {word} is not possible; allowed: {allowed}")
         if key in varied or any(values.count(value) > 1 for value in values):
             raise PflError(f"{option}: {word}: {key}, or one of its values, is listed twice; allowed: once")
         varied[key] = [v if isinstance(v, str) else json.dumps(v, separators=(",", ":")) for v in values]

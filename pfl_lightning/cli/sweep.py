@@ -1,15 +1,17 @@
 """``pfl sweep``."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pfl_lightning.bounds import PositiveInt, Seed
 from pfl_lightning.cli.console import show
 from pfl_lightning.cli.execution import Sweep, executor_of
-from pfl_lightning.cli.planning import BEST, Plan, values_by_key
+from pfl_lightning.cli.planning import BEST, Plan, PlannedRun, values_by_key
 from pfl_lightning.errors import PflError, SettingsError
 from pfl_lightning.objects import import_object
+from pfl_lightning.report.run_files import data_settings, settings_of
 from pfl_lightning.runs.resume import expand_path
 from pfl_lightning.runs.run_settings import without_alias, without_aliases
 from pfl_lightning.settings.parser import SettingsParser
@@ -58,10 +60,21 @@ def sweep_command(args: list[str]) -> None:
             show(f"Best of {search.folder.name}: {search.best()}")
     if any(has_results):
         show(f"Train with other seeds: {training_command(plan._replace(out=out))}")
-    if finished := [str(folder) for folder in folders if folder]:
-        show(f"Compare: {shlex.join(['pfl', 'compare', *finished, '--out', f'{plan.out}/comparison'])}")
+    for command in comparisons(plan, runs, folders):
+        show(f"Compare: {command}")
     if sweep.signal or not all([*has_results, *folders]):
         raise SystemExit(128 + sweep.signal if sweep.signal else 1)
+
+
+def comparisons(plan: Plan, runs: Sequence[PlannedRun], folders: Sequence[Path | None]) -> Iterator[str]:
+    """The commands that compare what is finished of a sweep: one for the runs on the same data each."""
+    on_same: dict[str, list[str]] = {}
+    for run, folder in zip(runs, folders, strict=True):
+        if folder:
+            on_same.setdefault(repr(data_settings(dict(settings_of(run.settings)))), []).append(str(folder))
+    for number, finished in enumerate(on_same.values(), start=1):
+        out = f"{plan.out}/comparison{f'_{number}' if len(on_same) > 1 else ''}"
+        yield shlex.join(["pfl", "compare", *finished, "--out", out])
 
 
 def method_of(word: str) -> str:

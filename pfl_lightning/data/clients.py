@@ -51,7 +51,7 @@ class ClientTable:
 
 
 def fingerprint_of(tables: Collection[ClientTable], transform: Transform) -> str:
-    """Hash of all samples, who holds which, and the constants of what transforms them; 100 MB take about 0.2 s.
+    """Hash of all samples, who holds which, and the constants of what transforms them.
 
     Args:
         tables: The splits, which share the samples.
@@ -60,8 +60,13 @@ def fingerprint_of(tables: Collection[ClientTable], transform: Transform) -> str
     samples = next(iter(tables)).samples
     holdings = [tensor for table in tables for tensor in (table.flat, table.counts)]
     constants = [value for value in vars(transform).values() if isinstance(value, torch.Tensor)]
+    return hash_of(samples.inputs, samples.targets, *holdings, *constants)
+
+
+def hash_of(*tensors: torch.Tensor) -> str:
+    """Hash of what tensors hold; 100 MB take about 0.2 s."""
     digest = hashlib.blake2b(digest_size=16)
-    for tensor in (samples.inputs, samples.targets, *holdings, *constants):
+    for tensor in tensors:
         digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()

@@ -23,7 +23,7 @@ from pfl_lightning.bounds import (
 from pfl_lightning.client import Examples, Samples, largest_first
 from pfl_lightning.client.examples import Transform
 from pfl_lightning.data.cache import discard_if_refused
-from pfl_lightning.data.clients import ClientTable, fingerprint_of
+from pfl_lightning.data.clients import ClientTable, fingerprint_of, hash_of
 from pfl_lightning.data.holdout import HeldOut, Split, check_test_samples, limit_samples
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.partitions.partition import Indices, Labels, Partition, Parts, Population
@@ -116,6 +116,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     client_names: tuple[str, ...] = ()  # of own data, in the order of the clients' numbers; after setup
     own_validation: int = 0  # how many of the last training samples are the data's own split for validation
     overlap: int = 0  # samples of a user this far apart share no content; 0: none do (see hold_out)
+    reads_samples: ClassVar[bool] = True  # whether samples are there, and not drawn by the settings
     usual_partition: ClassVar[type[Partition]] = ClassShards
 
     def __init__(
@@ -472,6 +473,14 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         """Hash of all samples, what transforms them and which of the run's clients holds which; after ``setup``."""
         kinds = filter(None, (self.run_tables, self.attack_tables))
         return "-".join(fingerprint_of(tables.values(), self.transform()) for tables in kinds)
+
+    def content(self) -> str | None:
+        """Hash of all samples, where they are read and not drawn by the settings; after ``setup``.
+
+        It is the same on other machines, which may round otherwise what is computed of the samples.
+        """
+        samples = self.run_tables["train"].samples
+        return hash_of(samples.inputs, samples.targets) if self.reads_samples else None
 
     def class_counts(self) -> dict[str, Indices]:
         """Number of samples per client and class, by split, ``[clients, classes]``; after ``setup``."""

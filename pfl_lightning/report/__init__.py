@@ -11,9 +11,16 @@ from pfl_lightning.report.heat_maps import by_largest_class, cosine_figure, cros
 from pfl_lightning.report.measures import common_seeds
 from pfl_lightning.report.partition import partition_card, partition_figure, partition_table
 from pfl_lightning.report.pictures import Format, clear, pictures_of, write_pictures
-from pfl_lightning.report.run_files import RunRecord, check_same_data, read_run
+from pfl_lightning.report.run_files import RunRecord, check_same_data, differing, read_run
 from pfl_lightning.report.suite_report import write_suite_report
-from pfl_lightning.report.suite_results import Entry, SuiteResults, check_same_suite, read_results, suite_results
+from pfl_lightning.report.suite_results import (
+    Entry,
+    SuiteResults,
+    check_same_suite,
+    read_results,
+    suite_results,
+    suite_settings,
+)
 from pfl_lightning.report.tables import write_csv
 from pfl_lightning.report.topology import neighbours_figure, topology_figure
 
@@ -37,6 +44,7 @@ __all__ = [
     "cross_site_figure",
     "curves_of",
     "density_figure",
+    "differing",
     "final_score",
     "neighbours_figure",
     "partition_card",
@@ -49,6 +57,7 @@ __all__ = [
     "save_figure",
     "scatter_figure",
     "suite_results",
+    "suite_settings",
     "tables_of",
     "time_figure",
     "topology_figure",

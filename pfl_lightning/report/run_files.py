@@ -2,10 +2,11 @@
 
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import pairwise
 from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -48,8 +49,10 @@ TRAINER = ("max_steps", "val_check_interval", "precision")  # the trainer's othe
 COMMUNICATION_TIME = "data.communication_time"
 WITHOUT_ROUNDS = "Asynchronous"
 NO_MATTER = {*SAME_NUMBERS, *AFTER_TRAINING, COMMUNICATION_TIME}
+OF_CLIENTS = ("data.participation", "data.poison")  # who takes part, and what attackers do, on the same data
 
 LABEL_TYPES = {"method": str, "name": str, "doubling": str | None, "suffixes": Mapping, "is_baseline": bool}
+SINCE = {"content": str | None, "code": Mapping | None, "changed": Mapping | None}  # runs of former versions lack them
 SCORE_TYPES = {"name": str, "higher_is_better": bool, "scale": float | int, "unit": str, "digits": int}
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -65,6 +68,9 @@ class Label(NamedTuple):
         suffixes: What evaluated models add to the name if several are compared; else the first one is.
         is_baseline: Whether other methods are compared with it.
         score: What clients are evaluated by; None in runs of former versions, whose tags say it.
+        content: Hash of all samples that were read; None where they are drawn.
+        code: Hash of each module of the user's own that the settings name.
+        changed: What settings were before the run resumed with others, by key, such as ``0.1 until round 20``.
     """
 
     method: str
@@ -73,6 +79,9 @@ class Label(NamedTuple):
     suffixes: Mapping[str, str]
     is_baseline: bool
     score: ScoreKind | None = None
+    content: str | None = None
+    code: Mapping[str, str] | None = None
+    changed: Mapping[str, str] | None = None
 
     @property
     def text(self) -> str:
@@ -215,16 +224,18 @@ def check_same_data(runs: Sequence[RunRecord]) -> None:
     """Reject runs that cannot be compared; only who takes part, and what attackers do, may differ on the same data.
 
     Raises:
-        PflError: If a setting of the data differs, or runs of a seed score other clients since others attack.
+        PflError: If a setting of the data differs, or what was in the files, or runs of a seed score other clients
+            since others attack.
     """
     first = runs[0]
     of_seed: dict[int, RunRecord] = {}
     for run in runs[1:]:
-        for key, values in changes(first.settings, run.settings).items():
-            may_differ = key.startswith(("data.participation", "data.poison")) or key in NO_MATTER
-            if f"{key}.".startswith("data.") and not may_differ:
-                difference = f"{values[0]} in '{first.folder}', {values[1]} in '{run.folder}'"
-                raise PflError(f"{key}: {difference}; compare runs on the same data")
+        for key, values in changes(data_settings(first.settings), data_settings(run.settings)).items():
+            difference = f"{values[0]} in '{first.folder}', {values[1]} in '{run.folder}'"
+            raise PflError(f"{key}: {difference}; compare runs on the same data")
+    if several := differing(runs, lambda run: run.label.content):
+        difference = "the files held other samples for '{}' than for '{}'".format(*several)
+        raise PflError(f"data: {difference}; compare runs on the same data")
     for run in runs:
         other = of_seed.setdefault(run.seed, run)
         if {*run.attackers} & {*other.tested} or {*other.attackers} & {*run.tested}:
@@ -232,6 +243,18 @@ def check_same_data(runs: Sequence[RunRecord]) -> None:
                 f"runs: '{run.folder}' scores {len(run.tested)} clients and '{other.folder}' {len(other.tested)}, as "
                 "attackers are left out; compare runs with the same ones, who do nothing before their first_round"
             )
+
+
+def data_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of some flat settings that say what the data are, which are the same in all runs that are compared."""
+    keys = (key for key in settings if f"{key}.".startswith("data.") and key not in NO_MATTER)
+    return {key: settings[key] for key in keys if not key.startswith(OF_CLIENTS)}
+
+
+def differing(runs: Sequence[RunRecord], quality: Callable[[RunRecord], Any]) -> list[Path]:
+    """The folders of two runs that are known to differ in something; none if there are no such runs."""
+    known = [run for run in runs if quality(run)]
+    return next(([first.folder, run.folder] for first, run in pairwise(known) if quality(first) != quality(run)), [])
 
 
 def settings_of(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -247,14 +270,16 @@ def settings_of(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def read_settings(folder: Path) -> tuple[int, dict[str, Any]]:
-    """Read the seed of a run, and ``settings_of`` it, from its ``config.yaml``.
+    """Read the seed of a run, and ``settings_of`` it; what was another value before the run resumed says so.
 
     Raises:
         PflError: If they are not those of a run.
     """
     with _reading(folder / CONFIG) as path:
         config = yaml.safe_load(path.read_text())
-        return int(config["seed_everything"]), dict(settings_of(config))
+        seed, settings = int(config["seed_everything"]), dict(settings_of(config))
+    before = read_label(folder).changed or {}
+    return seed, settings | {key: f"{text}, then {settings.get(key)}" for key, text in before.items()}
 
 
 def read_label(folder: Path) -> Label:
@@ -265,7 +290,9 @@ def read_label(folder: Path) -> Label:
     """
     with _reading(folder / LABEL) as path:
         label = Label(**_typed(yaml.safe_load(path.read_text()), LABEL_TYPES))
-        _typed(label.suffixes, dict.fromkeys(label.suffixes, str))
+        _typed(label._asdict(), SINCE)
+        for texts in filter(None, (label.suffixes, label.code, label.changed)):
+            _typed(texts, dict.fromkeys(texts, str))
         return label._replace(score=label.score and ScoreKind(**_typed(label.score, SCORE_TYPES)))
 
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from pfl_lightning.report.drawing import COLORS, draw_band, grid, save_figure
-from pfl_lightning.report.measures import COMMUNICATION, LEVEL, half_width
+from pfl_lightning.report.measures import COMMUNICATION, LEVEL, TRAINING, half_width
 from pfl_lightning.report.pictures import Format
 from pfl_lightning.report.run_files import Floats
 from pfl_lightning.report.suite_results import SuiteResults
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCORES = ("mean", "worst_tenth", "shared")
-COSTS = ("bits", "time", "seconds")
+COSTS = ("bits", "samples", "time", "seconds")
 ROW_HEIGHT = 0.17  # inches of a method
 PANEL = (1.5, 1.1)  # inches
 PANELS_IN_A_ROW = 6
@@ -120,6 +120,7 @@ def write_suite_report(
     """
     results = results.with_unique_labels()
     ranks = ranks_of(results)
+    known = {*ranks.of_blocks, *ranks.left_out}
     tables = list(suite_tables(results, ranks, references))
     figures = {f"curves_{data}": curves_figure(results, data, references) for data in results.score_kinds}
     if ranks.of_blocks.shape[1] > 1:
@@ -130,10 +131,12 @@ def write_suite_report(
             (folder / f"{table.name}.tex").write_text(table.latex)
     for name, figure in figures.items():
         save_figure(figure, *(folder / f"{name}.{ending}" for ending in formats))
+    ends = [f"Every run on {data} has diverged.\n" for data in results.diverged_everywhere]
+    ends += [f"No differences from {name}: it has no results here.\n" for name in references if name not in known]
     pictures = [f"![{CAPTIONS[name.partition('_')[0]]}]({name}.{formats[0]})\n" for name in figures]
-    (folder / "report.md").write_text("\n".join(["# Report\n", *(table.text for table in tables), *pictures]))
+    (folder / "report.md").write_text("\n".join(["# Report\n", *(table.text for table in tables), *ends, *pictures]))
     printed = [table.text for table in tables if table.name == "ranks"] or [tables[0].text]
-    return "\n".join([*printed, f"More: {folder / 'report.md'}"])
+    return "\n".join([*printed, *ends, f"More: {folder / 'report.md'}"])
 
 
 def suite_tables(results: SuiteResults, ranks: Ranks, references: Sequence[str]) -> Iterator[Table]:
@@ -152,8 +155,8 @@ def data_table(results: SuiteResults, data: str) -> Table:
     """What the methods reach on a data set, the best first, and what that has cost.
 
     Returns:
-        For each method ``mean``, ``worst_tenth``, ``shared``, ``bits``, ``time`` and ``seconds``, each as the mean over
-        the seeds, and as ``<name>_seed_std`` its sample standard deviation.
+        For each method ``mean``, ``worst_tenth``, ``shared``, ``bits``, ``samples``, ``time`` and ``seconds``, each as
+        the mean over the seeds, and as ``<name>_seed_std`` its sample standard deviation.
     """
     kind = results.score_kinds[data]
     scores = results.scores[results.scores["data"] == data]
@@ -166,15 +169,19 @@ def data_table(results: SuiteResults, data: str) -> Table:
         }
         rows.append(row | over_seeds({name: group[name] for name in (*SCORES, *COSTS)}))
     rows.sort(key=lambda row: best_first(row["mean"], kind))
-    size, unit = COMMUNICATION.unit(max((row["bits"] for row in rows if not isnan(row["bits"])), default=0.0))
+    units = [
+        cost.unit(max((row[cost.name] for row in rows if not isnan(row[cost.name])), default=0.0))
+        for cost in (COMMUNICATION, TRAINING)
+    ]
+    sizes = [*(size for size, _ in units), 1.0, 1.0]
     cells = [
         [row["method"], row["chosen"] or "-"]
         + [seeds_cell(row, name, kind) for name in SCORES]
-        + [cost_cell(row["bits"] / size), cost_cell(row["time"]), cost_cell(row["seconds"])]
+        + [cost_cell(row[name] / size) for name, size in zip(COSTS, sizes, strict=True)]
         for row in rows
     ]
     title = f"{data}: clients' test {kind.label} at the last evaluation, {OVER_SEEDS}"
-    heads = ["method", "chosen", "mean", "worst 10 %", "shared model", unit, "simulated s", "s"]
+    heads = ["method", "chosen", "mean", "worst 10 %", "shared model", *(unit for _, unit in units), "simulated s", "s"]
     directions = dict.fromkeys(SCORES, kind.higher_is_better)
     name = f"table_{data}"
     return Table(name, rows, markdown(title, heads, cells), seeds_latex(name, title, rows, directions, kind))
@@ -239,7 +246,7 @@ def rank_caption(ranks: Ranks) -> str:
     )
     if not isnan(ranks.p_value):
         text += f"; that all methods are alike has p = {ranks.p_value:.2g} (Friedman)"
-    text += ". Seeds of a data set draw other clients; what the ranks say is of these data sets"
+    text += ". The seeds of a data set share its clients and their samples: what ranks say is of these data sets"
     return text + (f". Not everywhere finished: {', '.join(ranks.left_out)}" if ranks.left_out else "")
 
 

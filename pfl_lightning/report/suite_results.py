@@ -11,7 +11,7 @@ import yaml
 from pfl_lightning.errors import PflError
 from pfl_lightning.report.compare_curves import Curve, curves_of
 from pfl_lightning.report.measures import worst_tenth
-from pfl_lightning.report.run_files import BITS, TOTAL, read_run
+from pfl_lightning.report.run_files import BITS, SAMPLES, TOTAL, check_same_data, data_settings, read_run, settings_of
 from pfl_lightning.score_kind import ScoreKind
 from pfl_lightning.settings.values import changes, flat
 
@@ -23,6 +23,7 @@ CURVES = "curves.csv"
 SUITE = "suite.yaml"
 TEXT = ("data", "method", "label", "model", "chosen")  # columns
 SHARED_MODEL = "global"
+OF_DATA = ("data", "settings")  # parts of a suite's settings that are by data set
 
 
 class Entry(NamedTuple):
@@ -53,24 +54,26 @@ class SuiteResults(NamedTuple):
     """The results of a suite, or of a part of it.
 
     Attributes:
-        suite: Its settings as plain values; those of a data set are in ``data``, by its name.
+        suite: Its settings as plain values; those of a data set are in ``data`` and ``settings``, by its name.
         score_kinds: What clients of each data set are evaluated by.
         scores: A row for each data set, method, evaluated model and seed: ``mean`` and ``worst_tenth`` of the clients'
             test scores at the last evaluation, and the mean of the ``shared`` model if that is evaluated beside the
-            personal ones; ``bits``, simulated ``time`` and ``seconds`` of the run. The ``label`` names method and
-            model.
+            personal ones; ``bits``, ``samples`` trained on, simulated ``time`` and ``seconds`` of the run. The
+            ``label`` names method and model.
         curves: The ``mean`` at each evaluation, a row for each of its rounds.
+        contents: Hash of the samples of each data set, where they were read.
     """
 
     suite: Mapping[str, Any]
     score_kinds: Mapping[str, ScoreKind]
     scores: "pd.DataFrame"
     curves: "pd.DataFrame"
+    contents: Mapping[str, str | None]
 
     def write(self, folder: Path) -> None:
         """Keep the results in a folder."""
         kinds = {data: asdict(kind) for data, kind in self.score_kinds.items()}
-        kept = {"suite": dict(self.suite), "score_kinds": kinds}
+        kept = {"suite": dict(self.suite), "score_kinds": kinds, "contents": dict(self.contents)}
         (folder / SUITE).write_text(yaml.safe_dump(kept, sort_keys=False, width=88))
         self.scores.to_csv(folder / SCORES, index=False)
         self.curves.to_csv(folder / CURVES, index=False)
@@ -86,7 +89,12 @@ class SuiteResults(NamedTuple):
             is_owner = table["method"] == table["label"].map(owners)
             others = table["label"] + " (" + table["method"] + ")"
             tables.append(table.assign(label=table["label"].where(is_owner, others)))
-        return SuiteResults(self.suite, self.score_kinds, *tables)
+        return self._replace(scores=tables[0], curves=tables[1])
+
+    @property
+    def diverged_everywhere(self) -> list[str]:
+        """The data sets on which no run has ended well."""
+        return [data for data in self.scores["data"].unique() if data not in self.score_kinds]
 
     def only(self, labels: Sequence[str]) -> "SuiteResults":
         """The results of some methods."""
@@ -94,16 +102,25 @@ class SuiteResults(NamedTuple):
         return self._replace(scores=scores, curves=curves)
 
     def beside(self, kept: "SuiteResults") -> "SuiteResults":
-        """These results, and others of the same suite; what both have is of these."""
+        """These results, and others of the same suite; what both have is of these.
+
+        Raises:
+            PflError: If the samples of a data set were others.
+        """
         import pandas as pd
+
+        for data in self.contents.keys() & kept.contents.keys():
+            if len({self.contents[data], kept.contents[data]} - {None}) > 1:
+                raise PflError(f"beside: the files of {data} hold other samples here than for the kept results")
 
         mine = set(self.scores.set_index(["data", "method"]).index)
         tables = []
         for own, other in ((self.scores, kept.scores), (self.curves, kept.curves)):
             is_mine = other.set_index(["data", "method"]).index.isin(mine)
             tables.append(pd.concat([other[~is_mine], own], ignore_index=True))
-        suite = {**self.suite, "data": {**kept.suite["data"], **self.suite["data"]}}
-        return SuiteResults(suite, {**kept.score_kinds, **self.score_kinds}, *tables)
+        of_data = {key: {**kept.suite[key], **self.suite[key]} for key in OF_DATA}
+        kinds = {**kept.score_kinds, **self.score_kinds}
+        return SuiteResults({**self.suite, **of_data}, kinds, *tables, {**kept.contents, **self.contents})
 
 
 def _owner(label: str, methods: "pd.Series") -> str:
@@ -124,7 +141,9 @@ def check_same_suite(suite: Mapping[str, Any], kept: SuiteResults, where: Path) 
         PflError: If they are of another suite.
     """
     common = suite["data"].keys() & kept.suite["data"].keys()
-    both = [{**each, "data": {name: each["data"][name] for name in common}} for each in (kept.suite, suite)]
+    both = [
+        {**each, **{key: {name: each[key][name] for name in common} for key in OF_DATA}} for each in (kept.suite, suite)
+    ]
     for key, (theirs, ours) in changes(*(dict(flat(each)) for each in both)).items():
         raise PflError(f"beside: {key}: {theirs} in '{where}', {ours} here; compare results of the same suite")
 
@@ -141,7 +160,7 @@ def read_results(folder: Path) -> SuiteResults:
         kept = yaml.safe_load((folder / SUITE).read_text())
         kinds = {data: ScoreKind(**kind) for data, kind in kept["score_kinds"].items()}
         tables = [pd.read_csv(folder / name, dtype=str, keep_default_na=False) for name in (SCORES, CURVES)]
-        return SuiteResults(kept["suite"], kinds, *(table.apply(_typed) for table in tables))
+        return SuiteResults(kept["suite"], kinds, *(table.apply(_typed) for table in tables), kept["contents"])
     except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError) as error:
         raise PflError(f"beside: '{folder}' has no results of pfl bench; allowed: a folder of such results") from error
 
@@ -163,14 +182,20 @@ def suite_results(suite: Mapping[str, Any], entries: Iterable[Entry]) -> SuiteRe
         entries: Methods on data sets; at least one run has not diverged.
 
     Raises:
-        PflError: If a folder is not that of a run.
+        PflError: If a folder is not that of a run, or runs of a data set were on other data.
     """
     import pandas as pd
 
+    contents: dict[str, str | None] = {}
     kinds: dict[str, ScoreKind] = {}
     scores: list[dict[str, Any]] = []
     points: list[dict[str, Any]] = []
-    finished = [(entry, curves_of(list(map(read_run, filter(None, entry.folders))))) for entry in entries]
+    runs = [(entry, list(map(read_run, filter(None, entry.folders)))) for entry in entries]
+    for data in dict.fromkeys(entry.data for entry, _ in runs):
+        same = [run for entry, of_entry in runs if entry.data == data for run in of_entry]
+        check_same_data(same)
+        contents[data] = next((run.label.content for run in same if run.label.content), None)
+    finished = [(entry, curves_of(of_entry)) for entry, of_entry in runs]
     labels: dict[str, dict[str, dict[int, Any]]] = {}
     for entry, curves in finished:
         labels.setdefault(entry.method, {}).update({curve.name: {} for curve in curves})
@@ -186,7 +211,14 @@ def suite_results(suite: Mapping[str, Any], entries: Iterable[Entry]) -> SuiteRe
                     {**about, "label": label, "seed": seed, **cells, "chosen": entry.chosen, "seconds": seconds}
                 )
         points += [{**about, **point} for curve in curves for point in _points(curve)]
-    return SuiteResults(suite, kinds, pd.DataFrame(scores), pd.DataFrame(points))
+    return SuiteResults(suite, kinds, pd.DataFrame(scores), pd.DataFrame(points), contents)
+
+
+def suite_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Those settings of a run that are the same for all methods of a suite, flat: of its data, and how long it is."""
+    settings = dict(settings_of(config))
+    trainer = {key: value for key, value in settings.items() if key.startswith("trainer.")}
+    return data_settings(settings) | trainer
 
 
 def _finals(curve: Curve) -> dict[int, dict[str, Any]]:
@@ -201,6 +233,7 @@ def _finals(curve: Curve) -> dict[int, dict[str, Any]]:
             "worst_tenth": worst(clients),
             "shared": run.logged.at[last, shared] if curve.model != SHARED_MODEL and shared in run.logged else nan,
             "bits": run.counts.at[last, BITS] if BITS in run.counts else nan,
+            "samples": run.counts.at[last, SAMPLES] if SAMPLES in run.counts else nan,
             "time": run.logged.at[last, TOTAL],
             "diverged": run.diverged,
         }

@@ -1,9 +1,11 @@
 """Checkpoints by name: what a run resumes from or is evaluated with, and which settings may change then."""
 
+import hashlib
 import os
 import re
 import warnings
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,8 +21,16 @@ from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checkpoints import FILE, DamagedError, read_checkpoint, refusal, refusing
 from pfl_lightning.methods import Method
-from pfl_lightning.objects import default_arguments, known_subclass, public_path, to_settings, unserializable_keys
+from pfl_lightning.objects import (
+    default_arguments,
+    known_subclass,
+    public_path,
+    to_settings,
+    unserializable_keys,
+    users_modules,
+)
 from pfl_lightning.paths import expand_home
+from pfl_lightning.report.run_files import NO_MATTER, read_label
 from pfl_lightning.runs.folders import versions
 from pfl_lightning.settings.parser import CheckpointParser, strict_parsing
 from pfl_lightning.settings.registry import options_of
@@ -35,6 +45,7 @@ ENTRIES = {  # what a checkpoint says of its run, and the type of each
     "fingerprint": str,
     "callbacks": dict,
     "monitor": str,
+    "changed": dict,  # ``Label.changed``
 }
 
 
@@ -201,6 +212,32 @@ def changes_on_resume(resume: Resume, settings: Settings) -> dict[str, tuple[Any
     return changed
 
 
+def changed_so_far(resume: Resume, settings: Settings) -> dict[str, str]:
+    """``Label.changed`` of a run that goes on from a checkpoint with some settings."""
+    texts: dict[str, str] = dict(resume.content["changed"])
+    for key, (before, _) in changes_on_resume(resume, settings).items():
+        if key not in NO_MATTER:
+            since = f"{before} until round {resume.content['global_step']}"
+            texts[key] = ", ".join(filter(None, [texts.get(key), since]))
+    return texts
+
+
+def code_of(settings: Settings) -> dict[str, str]:
+    """Hash of each module of the user's own that settings name; what these import is not in it."""
+    return {
+        module: hashlib.blake2b(file.read_bytes(), digest_size=8).hexdigest()
+        for module, file in users_modules(settings)
+    }
+
+
+def other_code(folder: Path, settings: Settings) -> list[str]:
+    """The modules of the user's own that are not what they were when a run began, as far as that is known."""
+    before: Mapping[str, str] = {}
+    with suppress(PflError):  # a run that was not made for reports
+        before = read_label(folder).code or {}
+    return [module for module, now in code_of(settings).items() if before.get(module, now) != now]
+
+
 def refuse_stopped(checkpoint: Mapping[str, Any], settings: Settings, callbacks: Iterable[pl.Callback]) -> None:
     """Refuse to continue a run that ``EarlyStopping`` has ended, unless its options are others now.
 
@@ -256,7 +293,7 @@ def _newest(folder: Path) -> Resume | None:
 
 
 def _entries_of_run(path: Path) -> dict[str, Any]:
-    content = read_checkpoint(path)
+    content = {"changed": {}, **read_checkpoint(path)}  # which those of former versions lack
     with refusing(content):
         for name, kind in ENTRIES.items():
             if type(content[name]) is not kind:

@@ -27,7 +27,7 @@ from pfl_lightning.methods import Method
 from pfl_lightning.report.run_files import CLIENTS, CONFIG, DATA, LABEL, METRICS
 from pfl_lightning.runs.folders import LOCK, RunFolder, new_folder
 from pfl_lightning.runs.loggers import begin_runs, end_runs, make_loggers
-from pfl_lightning.runs.resume import Resume, runs_folder, with_data_defaults
+from pfl_lightning.runs.resume import Resume, changed_so_far, code_of, runs_folder, with_data_defaults
 from pfl_lightning.runs.run_settings import RunParts
 from pfl_lightning.score_kind import HEADLINED, headline
 
@@ -61,6 +61,7 @@ class RunSetup(pl.Callback):
         self.run_folder: Path | None = None
         self.open_resources = ExitStack()
         self.fingerprint = ""
+        self.changed = changed_so_far(resume, parts.settings) if resume else {}
         self.profiles_in_folder = getattr(parts.trainer.get("profiler"), "dirpath", None) is None
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
@@ -158,7 +159,10 @@ class RunSetup(pl.Callback):
         settings = self.parts.settings
         config = yaml.safe_dump(with_data_defaults(settings), sort_keys=False)
         files.write_text(config, self.run_folder / CONFIG)
-        files.write_text(label_of(trainer).text, self.run_folder / LABEL)
+        label = label_of(trainer)._replace(
+            content=self.parts.data.content(), code=code_of(settings) or None, changed=self.changed or None
+        )
+        files.write_text(label.text, self.run_folder / LABEL)
         data = self.parts.data
         if data.understood:
             names = (f"  client {client} = {name}" for client, name in enumerate(data.client_names))
@@ -207,6 +211,7 @@ class RunSetup(pl.Callback):
         self.fingerprint = self.fingerprint or self.parts.data.fingerprint()
         checkpoint["fingerprint"] = self.fingerprint
         checkpoint["config"] = self.parts.settings
+        checkpoint["changed"] = self.changed
 
 
 def check_data(data: FederatedDataModule, resume: Resume | None) -> None:

@@ -23,7 +23,7 @@ from pfl_lightning.callbacks.progress_bar import RoundProgressBar
 from pfl_lightning.data.reading import loading_status
 from pfl_lightning.errors import NOISE, PflError, is_out_of_memory, one_line, printable
 from pfl_lightning.federation.checkpoints import refusing
-from pfl_lightning.runs.resume import Resume, changes_on_resume, refuse_stopped, runs_folder
+from pfl_lightning.runs.resume import Resume, changes_on_resume, other_code, refuse_stopped, runs_folder
 from pfl_lightning.runs.run_settings import RunParts
 from pfl_lightning.runs.run_setup import Command, RunSetup
 from pfl_lightning.runs.trainer_options import check_callbacks
@@ -143,6 +143,8 @@ class Session:
         settings = self.parts.settings
         for key, (before, now) in changes_on_resume(resume, settings).items():
             self.note(f"{key}: {before} in the checkpoint, {now} from now on")
+        for module in other_code(resume.folder, settings) if resume.folder else ():
+            self.note(f"{module}: it was other code before; the run goes on with what it is now")
         if self.command != "fit":
             return
         done = resume.content["global_step"]

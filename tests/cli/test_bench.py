@@ -1,5 +1,6 @@
 """Suites whose runs are made in this process, and are small."""
 
+import shutil
 from collections.abc import Callable
 from itertools import count
 from math import inf
@@ -131,11 +132,12 @@ def test_settings_are_chosen_on_validation_samples_of_the_runs_that_are_reported
 
 
 @pytest.mark.slow
-def test_a_method_of_ones_own_is_put_beside_kept_results(kept, runs):
+def test_a_method_of_ones_own_is_put_beside_kept_results(kept, runs, capsys):
     assert benched("--out=mine", "--only=few", "--methods=[ditto.yaml]", f"--beside={kept}") == 0
     assert [name for name in runs.made if "ditto" not in name] == []
     assert {row["label"] for row in read_table("mine/scores.csv")} == {"FedAvg", "FedAvg-FT", "Ditto"}
     main(["bench", "--beside", "mine", str(kept), "--out=drawn"])
+    assert "too" not in capsys.readouterr().out
     for name in ("scores.csv", "report.md", "ranks.png"):
         assert Path("mine", name).read_bytes() == Path("drawn", name).read_bytes()
 
@@ -146,6 +148,28 @@ def test_results_of_another_suite_are_refused_before_anything_starts(kept, refus
     code, said = refused("bench", *words)
     assert code == 2
     assert said == f"beside: trials: 20 in '{kept}', 1 here; compare results of the same suite"
+
+
+@pytest.mark.slow
+def test_results_of_other_settings_in_files_of_the_same_name_are_refused(kept, refused):
+    own = yaml.safe_load((kept / "suite.yaml").read_text())
+    assert own["suite"]["settings"]["few"]["data.num_clients"] == 4
+    own["suite"]["settings"]["few"]["trainer.max_steps"] = 3
+    Path("kept").mkdir()
+    for name in ("scores.csv", "curves.csv"):
+        shutil.copy(kept / name, Path("kept", name))
+    Path("kept/suite.yaml").write_text(yaml.safe_dump(own))
+    line = "beside: settings.few.trainer.max_steps: 3 in 'kept', 2 here; compare results of the same suite"
+    words = ["--suite=suite.yaml", "--methods=[ditto.yaml]", "--only=few", "--beside=kept"]
+    assert refused("bench", *words) == (2, line)
+
+
+@pytest.mark.slow
+def test_a_file_with_the_name_of_a_kept_method_takes_its_place_and_a_line_says_so(kept, runs, capsys):
+    Path("fedavg.yaml").write_text(METHOD % ("Ditto", NETWORK))
+    assert benched("--out=mine", "--only=few", f"--beside={kept}") == 0
+    assert f"'{kept}' has results of fedavg, too, in whose place are those of this run" in capsys.readouterr().out
+    assert {row["label"] for row in read_table("mine/scores.csv")} == {"Ditto"}
 
 
 def let_diverge(runs: Runs, monkeypatch: pytest.MonkeyPatch, does: Callable[[str], bool]) -> None:

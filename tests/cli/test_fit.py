@@ -18,6 +18,7 @@ from pfl_lightning.cli import main
 from pfl_lightning.data import Digits
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg
+from pfl_lightning.report import read_run
 from pfl_lightning.runs.experiment import Experiment
 from pfl_lightning.server import unpack_tensors
 
@@ -172,6 +173,10 @@ def test_changes_at_a_resume_are_honoured_or_refused(run, refuses, capsys):
     after = state()
     assert torch.equal(before["network.fc1.weight"], after["network.fc1.weight"])
     assert not torch.equal(before["clients.fc3.weight"], after["clients.fc3.weight"])
+    fit("--trainer.max_steps", "5", "--ckpt_path", "last", "--model.server_optimizer.lr", "0.5")
+    settings = read_run(run).settings
+    assert settings["model.server_optimizer.lr"] == "1.0 until round 2, 1e-30 until round 4, then 0.5"
+    assert settings["model.local.lr"] == 0.1
 
 
 def shown_means(capsys, *args: str) -> dict[str, float]:

@@ -108,6 +108,33 @@ def test_a_sweep_continues_skips_and_reports_and_names_what_to_compare(swept):
 
 
 @pytest.mark.slow
+def test_a_finished_run_of_other_code_is_skipped_with_a_line(swept, monkeypatch):
+    monkeypatch.syspath_prepend(Path.cwd())
+    code = "from pfl_lightning.methods import FedAvg\n\n\nclass Swept(FedAvg):\n    pass\n"
+    Path("swept_method.py").write_text(code)
+    command = ["--methods", "swept_method.Swept", "--seeds", "1", "--", "--config=data.yaml"]
+    fit("sweep/Swept/seed_1", 1, "--model=swept_method.Swept")
+    line = "1/1 Swept, seed 1: swept_method has changed since it was trained; to train it again, remove "
+    for change, lines_of_it in (("", 0), ("    # another rule\n", 1)):
+        Path("swept_method.py").write_text(f"{code}{change}")
+        code_of_exit, lines = swept(*command)
+        assert code_of_exit == 0
+        assert [said.startswith(line) for said in lines].count(True) == lines_of_it
+        assert not any("starts" in said for said in lines)
+
+
+def test_runs_on_other_data_get_a_comparison_each(planned, swept):
+    _, lines = swept(
+        "--methods=fedavg.yaml", "--seeds=1", "--vary=data.num_clients=3,4", "--vary=model.local.lr=0.1,1.0"
+    )
+    folders = ["'sweep/fedavg,num_clients={},lr=0.1/seed_1' 'sweep/fedavg,num_clients={},lr=1.0/seed_1'"] * 2
+    assert lines == [
+        f"Compare: pfl compare {both.format(clients, clients)} --out sweep/comparison_{number}"
+        for number, (clients, both) in enumerate(zip((3, 4), folders, strict=True), start=1)
+    ]
+
+
+@pytest.mark.slow
 def test_a_finished_run_is_skipped_unless_its_settings_are_others(swept):
     folder = "sweep/fedavg,hidden=[8]/seed_1"
     fit(folder, 2, "--config=fedavg.yaml", "--model.network.hidden=[8]")

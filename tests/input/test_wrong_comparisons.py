@@ -122,6 +122,16 @@ def test_seeds_that_end_after_different_rounds_get_a_note(short, compared):
     assert "note: final results of FedAvg are of round 1, the last that all its seeds have\n" in compared("short")
 
 
+def test_seeds_of_different_code_get_a_note(run, compared):
+    shutil.copytree(run, "other")
+    config = Path("other/config.yaml")
+    config.write_text(config.read_text().replace("seed_everything: 1", "seed_everything: 2"))
+    for folder, code in ((run, "12"), ("other", "34")):
+        label = Path(folder, "label.yaml")
+        label.write_text(label.read_text().replace("code: null", f"code: {{my_method: '{code}'}}"))
+    assert compared("other") == "pfl: note: FedAvg: its code has changed between 'run' and 'other'\n"
+
+
 def test_runs_that_end_after_different_rounds_get_a_note(short, compared):
     short.write_text(short.read_text().replace("max_steps: 2", "max_steps: 1"))
     assert compared("short").startswith("pfl: note: final results are of different rounds, such as round 1 of FedAvg, ")

@@ -27,6 +27,7 @@ def write_run(tmp_path):
         data=None,
         score_name="accuracy",
         trainer=None,
+        **label_of,
     ):
         folder = tmp_path / name
         folder.mkdir()
@@ -44,7 +45,7 @@ def write_run(tmp_path):
         doubling = next((class_name(each["class_path"]) for each in callbacks), None)
         shown = kind.doubled_name if doubling else kind.display_name
         is_baseline = method == "FedAvg" or settings["model"]["init_args"].get("conformity") == 1
-        label = Label(kind.display_name, shown, doubling, dict(kind.suffixes), is_baseline)
+        label = Label(kind.display_name, shown, doubling, dict(kind.suffixes), is_baseline, **label_of)
         (folder / LABEL).write_text(yaml.safe_dump(label._asdict()))
 
         rounds = [10 * index for index in range(len(next(iter(scores.values()))))]

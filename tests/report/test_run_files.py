@@ -130,6 +130,28 @@ def test_runs_on_other_data_cannot_be_compared(write_run, data, line):
     assert str(wrong.value).startswith(line.format(*folders))
 
 
+def test_runs_on_other_samples_cannot_be_compared_whatever_their_files_are_called(write_run):
+    contents = [None, "a", "a", None, "b"]  # former versions did not write them
+    runs = [
+        read_run(write_run(f"seed_{seed}", {"stored": [[1]]}, seed=seed, content=content))
+        for seed, content in enumerate(contents)
+    ]
+    check_same_data(runs[:4])
+    line = f"data: the files held other samples for '{runs[2].folder}' than for '{runs[4].folder}'; compare runs on the"
+    with pytest.raises(PflError, match=re.escape(line)):
+        check_same_data(runs)
+
+
+def test_a_setting_that_was_another_before_the_run_resumed_has_both_values(write_run):
+    before = {"model.local.lr": "0.3 until round 10", "model.local.head_lr": "0.2 until round 20"}
+    runs = [read_run(write_run(name, {"stored": [[1]]}, **at)) for name, at in (("a", {}), ("b", {"changed": before}))]
+    assert [run.settings["model.local.lr"] for run in runs] == [0.1, "0.3 until round 10, then 0.1"]
+    assert runs[1].settings["model.local.head_lr"] == "0.2 until round 20, then None"
+    names = [curve.name for curve in curves_of(runs)]
+    assert names == ["FedRep, head_lr, lr=0.1", "FedRep, lr=0.3 until round 10, then 0.1"]
+    assert set(results([run.folder for run in runs])["model.local.lr"]) == {0.1, "0.3 until round 10, then 0.1"}
+
+
 def test_the_place_of_the_data_and_who_takes_part_may_differ(write_run):
     other = {"root": "/there", "communication_time": 9, "participation": {"class_path": "P", "init_args": {"pool": 5}}}
     runs = [read_run(write_run(name, {"stored": [[1]]}, data=data)) for name, data in (("one", None), ("two", other))]

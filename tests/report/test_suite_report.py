@@ -24,7 +24,14 @@ from pfl_lightning.report.suite_report import (
 from pfl_lightning.report.suite_results import SuiteResults, check_same_suite
 from pfl_lightning.score_kind import ACCURACY, LOSS
 
-SUITE = {"data": {"a": ["--x=1"], "b": ["--x=2"]}, "seeds": [1, 2, 3], "search": [], "trials": 3}
+SUITE = {
+    "data": {"a": ["--x=1"], "b": ["--x=2"]},
+    "settings": {"a": {"data.x": 1}, "b": {"data.x": 2}},
+    "seeds": [1, 2, 3],
+    "search": [],
+    "trials": 3,
+}
+ALONE = {**SUITE, "data": {"a": ["--x=1"]}, "settings": {"a": {"data.x": 1}}}
 MEANS = {  # by data set and method, of the seeds 1, 2 and 3
     ("a", "Local"): (0.5, 0.6, 0.7),
     ("a", "FedAvg"): (0.6, 0.71, 0.82),
@@ -49,13 +56,15 @@ def made(means=MEANS, suite=SUITE):
         for (data, label), values in means.items()
         for seed, mean in enumerate(values, start=1)
     ]
-    scores = pd.DataFrame(rows).assign(worst_tenth=0.25, shared=np.nan, bits=2e9, time=1500.0, diverged=False)
+    scores = pd.DataFrame(rows).assign(
+        worst_tenth=0.25, shared=np.nan, bits=2e9, samples=3e6, time=1500.0, diverged=False
+    )
     scores = scores.assign(chosen="lr=0.1", seconds=12.34)
     points = [{**row, "round": at, "mean": at / 10 * row["mean"]} for row, at in product(rows, (0, 5, 10))]
     curves = pd.DataFrame(points)[["data", "method", "label", "seed", "round", "mean"]]
     names = suite["data"]
     kinds = {name: kind for name, kind in {"a": ACCURACY, "b": LOSS, "c": ACCURACY}.items() if name in names}
-    return SuiteResults(suite, kinds, scores, curves)
+    return SuiteResults(suite, kinds, scores, curves, {"a": "1234", "b": None})
 
 
 @pytest.mark.parametrize(("methods", "quantile"), [(2, 1.960), (5, 2.728), (10, 3.164)])
@@ -101,10 +110,9 @@ def test_the_table_of_a_data_set_has_the_best_first_and_says_what_diverged():
     results.scores.loc[lambda rows: (rows["label"] == "Ditto") & (rows["seed"] == 3), "diverged"] = True
     table = data_table(results, "a")
     assert [row["method"] for row in table.rows] == ["FedAvg", "Local", "Ditto (1 of 3 diverged)"]
-    assert (
-        "| FedAvg                  | lr=0.1 | 71.0 ± 11.0 | 25.0 ± 0.0 | -            | 2    | 1,500       | 12.3 |"
-        in (table.text)
-    )
+    cells = ["FedAvg", "lr=0.1", "71.0 ± 11.0", "25.0 ± 0.0", "-", "2", "3", "1,500", "12.3"]
+    assert cells in [[cell.strip() for cell in line.strip("| ").split("|")] for line in table.text.splitlines()]
+    assert re.search(r"\| Gbit \| million samples \| simulated s \|", table.text)
     assert r"\textbf{71.0 $\pm$ 11.0}" in table.latex
     losses = data_table(results, "b").rows
     assert [row["method"] for row in losses] == ["Ditto (1 of 3 diverged)", "Local", "FedAvg"]
@@ -141,7 +149,7 @@ def test_a_report_is_the_same_from_kept_results_and_when_it_is_drawn_again(tmp_p
 
 
 def test_results_of_others_are_put_beside_ones_own_which_count(tmp_path):
-    own = made({("a", "Mine"): (0.1, 0.2, 0.3), ("a", "Local"): (0.0, 0.0, 0.0)}, {**SUITE, "data": {"a": ["--x=1"]}})
+    own = made({("a", "Mine"): (0.1, 0.2, 0.3), ("a", "Local"): (0.0, 0.0, 0.0)}, ALONE)
     check_same_suite(own.suite, made(), tmp_path)
     both = own.beside(made())
     means = both.scores.groupby(["data", "label"])["mean"].mean()
@@ -153,10 +161,26 @@ def test_results_of_others_are_put_beside_ones_own_which_count(tmp_path):
     other = made(suite={**SUITE, "data": {**SUITE["data"], "a": ["--x=3"]}})
     with pytest.raises(PflError, match=r"beside: data.a: \['--x=3'\] in '.*', \['--x=1'\] here; compare results of"):
         check_same_suite(own.suite, other, tmp_path)
+    other = made(suite={**SUITE, "settings": {**SUITE["settings"], "a": {"data.x": 4}}})
+    with pytest.raises(PflError, match=r"beside: settings.a.data.x: 4 in '.*', 1 here; compare results of"):
+        check_same_suite(own.suite, other, tmp_path)
+    assert own.beside(made()._replace(contents={"b": "5678"})).contents == {"a": "1234", "b": None}
+    with pytest.raises(PflError, match="beside: the files of a hold other samples here than for the kept results"):
+        own.beside(made()._replace(contents={"a": "5678"}))
+
+
+def test_a_report_says_what_it_has_no_results_of(tmp_path):
+    results = made()
+    results.score_kinds.pop("b")  # as where all runs diverged
+    said = write_suite_report(results, ["Local", "FedAvgFT"], ["png"], tmp_path)
+    for text in (said, (tmp_path / "report.md").read_text()):
+        assert "Every run on b has diverged." in text
+        assert "No differences from FedAvgFT: it has no results here." in text
+        assert "No differences from Local" not in text
 
 
 def test_of_several_settings_of_a_class_that_of_its_name_keeps_the_name_whatever_comes_first():
-    own = made({("a", "Local"): (0.1, 0.2, 0.3)}, {**SUITE, "data": {"a": ["--x=1"]}})
+    own = made({("a", "Local"): (0.1, 0.2, 0.3)}, ALONE)
     own.scores["method"] = own.curves["method"] = "local-slow"
     orders = [own.beside(made()).with_unique_labels(), made().beside(own).with_unique_labels()]
     for table in (table for both in orders for table in (both.scores, both.curves)):

@@ -50,6 +50,7 @@ class LinearRepresentation(FederatedDataModule):
         PflError: If the rank is larger than the dimension, or ``fresh`` is used with clients that are not users.
     """
 
+    reads_samples = False
     usual_partition = NaturalUsers
 
     def __init__(

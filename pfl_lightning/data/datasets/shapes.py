@@ -33,6 +33,7 @@ class Shapes(FederatedDataModule):
 
     num_classes = 4
     input_shape = (1, SIDE, SIDE)
+    reads_samples = False
     usual_partition = Dirichlet
 
     def __init__(

@@ -38,6 +38,7 @@ class Synthetic(FederatedDataModule):
 
     num_classes = 10
     input_shape = (60,)
+    reads_samples = False
     usual_partition = NaturalUsers
 
     def __init__(
