@@ -28,7 +28,7 @@ def compare_command(args: list[str]) -> None:
     runs = [report.read_run(Path(folder)) for folder in options.runs]
     report.check_same_data(runs)
     curves = report.curves_of(runs, without_repeats(options.models))
-    for note in incomplete(runs, curves):
+    for note in without_repeats(list(incomplete(runs, curves))):  # FedAvg is two curves
         say_once(note, "note")
     targets = without_repeats(options.targets)
     if curves[0].score_kind == ACCURACY and (too_large := [target for target in targets if target > 1]):
@@ -73,7 +73,7 @@ def incomplete(runs: Sequence[report.RunRecord], curves: Sequence[report.Curve])
             yield f"'{run.folder}' stops after round {run.rounds[-1]} of {planned}"
     for curve in curves:
         if several := report.differing(curve.runs, lambda run: run.label.code):
-            yield "{}: its code has changed between '{}' and '{}'".format(curve.label, *several)
+            yield "{}: its code has changed between '{}' and '{}'".format(curve.runs[0].label.name, *several)
         last_round = curve.rounds[-1]
         if max(run.rounds[-1] for run in curve.runs) > last_round:
             yield f"final results of {curve.label} are of round {last_round}, the last that all its seeds have"

@@ -11,12 +11,13 @@ from pfl_lightning.cli.execution import Sweep, executor_of
 from pfl_lightning.cli.planning import BEST, Plan, PlannedRun, values_by_key
 from pfl_lightning.errors import PflError, SettingsError
 from pfl_lightning.objects import import_object
-from pfl_lightning.report.run_files import data_settings, settings_of
+from pfl_lightning.report.run_files import data_settings
 from pfl_lightning.runs.resume import expand_path
 from pfl_lightning.runs.run_settings import without_alias, without_aliases
 from pfl_lightning.settings.parser import SettingsParser
 from pfl_lightning.settings.registry import choices
 from pfl_lightning.settings.shipped_files import config_file
+from pfl_lightning.settings.values import flat
 
 
 def sweep_command(args: list[str]) -> None:
@@ -71,7 +72,8 @@ def comparisons(plan: Plan, runs: Sequence[PlannedRun], folders: Sequence[Path |
     on_same: dict[str, list[str]] = {}
     for run, folder in zip(runs, folders, strict=True):
         if folder:
-            on_same.setdefault(repr(data_settings(dict(settings_of(run.settings)))), []).append(str(folder))
+            data = data_settings(dict(flat({"data": run.settings["data"]})))
+            on_same.setdefault(repr(data), []).append(str(folder))
     for number, finished in enumerate(on_same.values(), start=1):
         out = f"{plan.out}/comparison{f'_{number}' if len(on_same) > 1 else ''}"
         yield shlex.join(["pfl", "compare", *finished, "--out", out])

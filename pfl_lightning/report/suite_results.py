@@ -120,7 +120,8 @@ class SuiteResults(NamedTuple):
             tables.append(pd.concat([other[~is_mine], own], ignore_index=True))
         of_data = {key: {**kept.suite[key], **self.suite[key]} for key in OF_DATA}
         kinds = {**kept.score_kinds, **self.score_kinds}
-        return SuiteResults({**self.suite, **of_data}, kinds, *tables, {**kept.contents, **self.contents})
+        suite, contents = {**self.suite, **of_data}, {**kept.contents, **self.contents}
+        return SuiteResults(suite, kinds, scores=tables[0], curves=tables[1], contents=contents)
 
 
 def _owner(label: str, methods: "pd.Series") -> str:
@@ -159,8 +160,10 @@ def read_results(folder: Path) -> SuiteResults:
     try:
         kept = yaml.safe_load((folder / SUITE).read_text())
         kinds = {data: ScoreKind(**kind) for data, kind in kept["score_kinds"].items()}
-        tables = [pd.read_csv(folder / name, dtype=str, keep_default_na=False) for name in (SCORES, CURVES)]
-        return SuiteResults(kept["suite"], kinds, *(table.apply(_typed) for table in tables), kept["contents"])
+        scores, curves = (
+            pd.read_csv(folder / name, dtype=str, keep_default_na=False).apply(_typed) for name in (SCORES, CURVES)
+        )
+        return SuiteResults(kept["suite"], kinds, scores, curves, kept["contents"])
     except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError) as error:
         raise PflError(f"beside: '{folder}' has no results of pfl bench; allowed: a folder of such results") from error
 

@@ -176,7 +176,7 @@ def test_changes_at_a_resume_are_honoured_or_refused(run, refuses, capsys):
     fit("--trainer.max_steps", "5", "--ckpt_path", "last", "--model.server_optimizer.lr", "0.5")
     settings = read_run(run).settings
     assert settings["model.server_optimizer.lr"] == "1.0 until round 2, 1e-30 until round 4, then 0.5"
-    assert settings["model.local.lr"] == 0.1
+    assert settings["model.local.lr"] == 0.01
 
 
 def shown_means(capsys, *args: str) -> dict[str, float]:

@@ -127,7 +127,7 @@ def test_runs_on_other_data_get_a_comparison_each(planned, swept):
     _, lines = swept(
         "--methods=fedavg.yaml", "--seeds=1", "--vary=data.num_clients=3,4", "--vary=model.local.lr=0.1,1.0"
     )
-    folders = ["'sweep/fedavg,num_clients={},lr=0.1/seed_1' 'sweep/fedavg,num_clients={},lr=1.0/seed_1'"] * 2
+    folders = ["sweep/fedavg,num_clients={},lr=0.1/seed_1 sweep/fedavg,num_clients={},lr=1.0/seed_1"] * 2
     assert lines == [
         f"Compare: pfl compare {both.format(clients, clients)} --out sweep/comparison_{number}"
         for number, (clients, both) in enumerate(zip((3, 4), folders, strict=True), start=1)
@@ -172,7 +172,7 @@ def test_a_sweep_says_how_long_the_runs_take_that_are_still_to_start(monkeypatch
     monkeypatch.setattr(execution, "monotonic", lambda: seconds[0])
     monkeypatch.setattr(sweep.Sweep, "fit", fit)
     monkeypatch.setattr(PlannedRun, "resume", resume)
-    runs = [PlannedRun(name, Path(name), [], {"trainer": {"max_steps": 5}}) for name in done]
+    runs = [PlannedRun(name, Path(name), [], {"trainer": {"max_steps": 5}, "data": {}}) for name in done]
     monkeypatch.setattr(Plan, "grid", lambda *_: runs)
     code, lines = swept(*FEDAVG)
     assert code == 0

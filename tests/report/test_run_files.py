@@ -148,7 +148,8 @@ def test_a_setting_that_was_another_before_the_run_resumed_has_both_values(write
     assert [run.settings["model.local.lr"] for run in runs] == [0.1, "0.3 until round 10, then 0.1"]
     assert runs[1].settings["model.local.head_lr"] == "0.2 until round 20, then None"
     names = [curve.name for curve in curves_of(runs)]
-    assert names == ["FedRep, head_lr, lr=0.1", "FedRep, lr=0.3 until round 10, then 0.1"]
+    both = "lr=0.3 until round 10, then 0.1, head_lr=0.2 until round 20, then None"
+    assert names == ["FedRep, lr=0.1", f"FedRep, {both}"]
     assert set(results([run.folder for run in runs])["model.local.lr"]) == {0.1, "0.3 until round 10, then 0.1"}
 
 
