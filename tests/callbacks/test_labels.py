@@ -5,6 +5,7 @@ from jsonargparse import Namespace
 from pfl_lightning.callbacks import GradientDoubling, StageDoubling
 from pfl_lightning.callbacks.labels import label_of, run_name
 from pfl_lightning.methods import DeltaFL, FedAvg
+from pfl_lightning.report.run_files import Label
 from pfl_lightning.score_kind import ACCURACY
 
 
@@ -48,4 +49,4 @@ def test_a_run_is_named_by_its_method_as_in_papers_and_its_data(method, callback
 def test_a_method_says_how_reports_name_its_runs(make, callbacks, label):
     trainer = pl.Trainer(accelerator="cpu", logger=False, enable_progress_bar=False, callbacks=callbacks)
     trainer.strategy.connect(make())
-    assert label_of(trainer) == (*label, ACCURACY)
+    assert label_of(trainer) == Label(*label, ACCURACY)

@@ -203,6 +203,13 @@ def test_a_method_that_diverges_on_a_data_set_keeps_its_name_there(runs, monkeyp
     assert "Ranks of 3 methods" in Path("out/report.md").read_text()
 
 
+@pytest.mark.slow
+def test_a_data_set_on_which_all_methods_diverge_is_named(runs, monkeypatch):
+    let_diverge(runs, monkeypatch, lambda name: name.startswith("more: "))
+    assert benched("--out=out", "--search=[]") == 0
+    assert "Every run on more has diverged." in Path("out/report.md").read_text()
+
+
 @pytest.mark.parametrize(("search", "runs"), [("0.1,0.3", 12), ("log:0.1..1", 20)], ids=["choices", "a range"])
 def test_a_method_that_fails_on_a_data_set_is_told_and_the_others_go_on(search, runs, monkeypatch, capsys):
     asked = []

@@ -137,7 +137,7 @@ def test_last_is_the_newest_run_with_a_readable_checkpoint(tmp_path):
 def test_the_tensors_of_a_checkpoint_do_not_stay_in_memory(tmp_path):
     torch.save({**SAID, "state_dict": {"clients.fc1.weight": torch.ones(3)}}, tmp_path / "last.ckpt")
     content = find_resume(str(tmp_path / "last.ckpt"), tmp_path).content
-    assert {**content, "format": FORMAT} == {**SAID, "file": str(tmp_path / "last.ckpt")}
+    assert {**content, "format": FORMAT} == {**SAID, "changed": {}, "file": str(tmp_path / "last.ckpt")}
 
 
 def test_a_truncated_checkpoint_falls_back_with_a_warning(tmp_path):
