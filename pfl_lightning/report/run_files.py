@@ -227,11 +227,10 @@ def check_same_data(runs: Sequence[RunRecord]) -> None:
         PflError: If a setting of the data differs, or what was in the files, or runs of a seed score other clients
             since others attack.
     """
-    first = runs[0]
     of_seed: dict[int, RunRecord] = {}
     for run in runs[1:]:
-        for key, values in changes(data_settings(first.settings), data_settings(run.settings)).items():
-            difference = f"{values[0]} in '{first.folder}', {values[1]} in '{run.folder}'"
+        for key, values in changes(data_settings(runs[0].settings), data_settings(run.settings)).items():
+            difference = f"{values[0]} in '{runs[0].folder}', {values[1]} in '{run.folder}'"
             raise PflError(f"{key}: {difference}; compare runs on the same data")
     if several := differing(runs, lambda run: run.label.content):
         difference = "the files held other samples for '{}' than for '{}'".format(*several)

@@ -196,8 +196,7 @@ def suite_results(suite: Mapping[str, Any], entries: Iterable[Entry]) -> SuiteRe
     runs = [(entry, list(map(read_run, filter(None, entry.folders)))) for entry in entries]
     for data in dict.fromkeys(entry.data for entry, _ in runs):
         same = [run for entry, of_entry in runs if entry.data == data for run in of_entry]
-        if same:
-            check_same_data(same)
+        check_same_data(same)
         contents[data] = next((run.label.content for run in same if run.label.content), None)
     finished = [(entry, curves_of(of_entry)) for entry, of_entry in runs]
     labels: dict[str, dict[str, dict[int, Any]]] = {}

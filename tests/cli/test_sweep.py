@@ -117,8 +117,8 @@ def test_a_finished_run_of_other_code_is_skipped_with_a_line(swept, monkeypatch)
     line = "1/1 Swept, seed 1: swept_method has changed since it was trained; to train it again, remove "
     for change, lines_of_it in (("", 0), ("    # another rule\n", 1)):
         Path("swept_method.py").write_text(f"{code}{change}")
-        code_of_exit, lines = swept(*command)
-        assert code_of_exit == 0
+        status, lines = swept(*command)
+        assert status == 0
         assert [said.startswith(line) for said in lines].count(True) == lines_of_it
         assert not any("starts" in said for said in lines)
 

@@ -110,9 +110,11 @@ def test_the_table_of_a_data_set_has_the_best_first_and_says_what_diverged():
     results.scores.loc[lambda rows: (rows["label"] == "Ditto") & (rows["seed"] == 3), "diverged"] = True
     table = data_table(results, "a")
     assert [row["method"] for row in table.rows] == ["FedAvg", "Local", "Ditto (1 of 3 diverged)"]
-    cells = ["FedAvg", "lr=0.1", "71.0 ± 11.0", "25.0 ± 0.0", "-", "2", "3", "1,500", "12.3"]
-    assert cells in [[cell.strip() for cell in line.strip("| ").split("|")] for line in table.text.splitlines()]
-    assert re.search(r"\| Gbit \| million samples \| simulated s \|", table.text)
+    assert (
+        "| FedAvg                  | lr=0.1 | 71.0 ± 11.0 | 25.0 ± 0.0 | -            "
+        "| 2    | 3               | 1,500       | 12.3 |"
+    ) in table.text
+    assert "| Gbit | million samples | simulated s |" in table.text
     assert r"\textbf{71.0 $\pm$ 11.0}" in table.latex
     losses = data_table(results, "b").rows
     assert [row["method"] for row in losses] == ["Ditto (1 of 3 diverged)", "Local", "FedAvg"]
