@@ -196,14 +196,6 @@ def test_a_tuned_file_is_that_of_its_data_and_that_of_its_method_but_for_the_rat
     assert stated == {key: value for key, value in expected.items() if key in possible}
 
 
-def test_tuned_files_of_femnist_have_the_rates_that_the_suite_chose():
-    scores = read_table(Path(__file__).parents[2] / "docs/evidence/results/suites/two_cores/scores.csv")
-    chosen = {row["method"]: row["chosen"] for row in scores if row["data"] == "femnist"}
-    files = {Path(name).name: yaml.safe_load(configs()[name].read_text()) for name in names("tuned/femnist/")}
-    rates = {method: f"lr={file['model']['init_args']['local']['lr']:g}" for method, file in files.items()}
-    assert rates == chosen
-
-
 # the real files: what is not at hand is replaced, what would take minutes is cut short
 REAL = {
     "cifar10": [],
