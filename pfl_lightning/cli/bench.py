@@ -104,6 +104,7 @@ class Bench:
     def __init__(self, options: Any, out: Path) -> None:
         self.out = out
         self.trials = options.trials
+        self.only = options.only
         data = {name: list(words) for name, words in options.data.items() if name in (options.only or options.data)}
         if unknown := [name for name in options.only if name not in data]:
             raise PflError(f"only: {unknown[0]} is not possible; allowed: {', '.join(options.data) or 'none'}")
@@ -152,7 +153,9 @@ class Bench:
             self.trials = search_of(self.searches[data], method, self.space).number(self.trials)
 
     def kept(self, folders: Iterable[Path]) -> list[report.SuiteResults]:
-        """The results in some folders, which must be comparable to those of the suite, or to the first of them.
+        """The results in some folders, on the data sets of ``--only``.
+
+        They must be comparable to those of the suite, or to the first of them.
 
         Raises:
             PflError: If a folder has none, or others.
@@ -163,7 +166,7 @@ class Bench:
             own = {self.plans[task.data].name(task.method) for task in self.tasks}
             if both := sorted(own & {*kept.scores["method"]}):
                 show(f"'{folder}' has results of {', '.join(both)}, too, in whose place are those of this run")
-        return [kept for _, kept in results]
+        return [kept.on(self.only or kept.suite["data"]) for _, kept in results]
 
     def execute(self, sweep: Sweep) -> list[report.Entry]:
         """Tune and train all methods, and return those that are finished."""

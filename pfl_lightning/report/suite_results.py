@@ -1,6 +1,6 @@
 """What the runs of ``pfl bench`` have reached, kept in two small tables from which its report is drawn."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from math import nan
 from pathlib import Path
@@ -101,6 +101,12 @@ class SuiteResults(NamedTuple):
         scores, curves = (table[table["label"].isin(labels)] for table in (self.scores, self.curves))
         return self._replace(scores=scores, curves=curves)
 
+    def on(self, data: Collection[str]) -> "SuiteResults":
+        """The results on some data sets, as if the suite had no others."""
+        suite = {**self.suite, **{key: _some(self.suite[key], data) for key in OF_DATA}}
+        scores, curves = (table[table["data"].isin(data)] for table in (self.scores, self.curves))
+        return SuiteResults(suite, _some(self.score_kinds, data), scores, curves, _some(self.contents, data))
+
     def beside(self, kept: "SuiteResults") -> "SuiteResults":
         """These results, and others of the same suite; what both have is of these.
 
@@ -122,6 +128,11 @@ class SuiteResults(NamedTuple):
         kinds = {**kept.score_kinds, **self.score_kinds}
         suite, contents = {**self.suite, **of_data}, {**kept.contents, **self.contents}
         return SuiteResults(suite, kinds, scores=tables[0], curves=tables[1], contents=contents)
+
+
+def _some(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """The values of some names, as far as they have one."""
+    return {name: value for name, value in values.items() if name in names}
 
 
 def _owner(label: str, methods: "pd.Series") -> str:

@@ -15,6 +15,7 @@ from pfl_lightning.cli import bench, execution, main
 from pfl_lightning.cli.execution import Sweep
 from pfl_lightning.cli.planning import PlannedRun
 from pfl_lightning.errors import PflError
+from pfl_lightning.report import read_results
 
 SUITE = """
 data:
@@ -140,6 +141,24 @@ def test_a_method_of_ones_own_is_put_beside_kept_results(kept, runs, capsys):
     assert "too" not in capsys.readouterr().out
     for name in ("scores.csv", "report.md", "ranks.png"):
         assert Path("mine", name).read_bytes() == Path("drawn", name).read_bytes()
+
+
+@pytest.mark.slow
+def test_it_has_its_rank_beside_results_on_more_data_sets_than_those_that_are_asked_for(kept, runs):
+    few = read_results(kept)
+    more = few._replace(
+        suite={**few.suite, **{key: {"more": few.suite[key]["few"]} for key in ("data", "settings")}},
+        score_kinds={"more": few.score_kinds["few"]},
+        scores=few.scores.assign(data="more"),
+        curves=few.curves.assign(data="more"),
+        contents={},
+    )
+    Path("kept").mkdir()
+    more.beside(few).write(Path("kept"))
+    assert {row["data"] for row in read_table("kept/scores.csv")} == {"few", "more"}
+    assert benched("--out=mine", "--only=few", "--methods=[ditto.yaml]", "--beside=kept") == 0
+    assert {row["data"] for row in read_table("mine/scores.csv")} == {"few"}
+    assert {row["method"] for row in read_table("mine/ranks.csv")} == {"FedAvg", "FedAvg-FT", "Ditto"}
 
 
 @pytest.mark.slow

@@ -150,6 +150,14 @@ def test_a_report_is_the_same_from_kept_results_and_when_it_is_drawn_again(tmp_p
         assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes(), name
 
 
+def test_results_on_some_data_sets_are_those_of_a_suite_without_the_others(tmp_path):
+    some = made().on(["a"])
+    assert [*some.suite["data"]] == [*some.suite["settings"]] == [*some.score_kinds] == [*some.contents] == ["a"]
+    assert {*some.scores["data"]} == {*some.curves["data"]} == {"a"}
+    assert len(some.scores) == sum(made().scores["data"] == "a")
+    assert "b" in made().suite["data"]
+
+
 def test_results_of_others_are_put_beside_ones_own_which_count(tmp_path):
     own = made({("a", "Mine"): (0.1, 0.2, 0.3), ("a", "Local"): (0.0, 0.0, 0.0)}, ALONE)
     check_same_suite(own.suite, made(), tmp_path)
