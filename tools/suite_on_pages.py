@@ -17,10 +17,10 @@ NAME = "two_cores"
 FOLDER = Path(__file__).parents[1] / "docs/evidence/results/suites" / NAME
 REFERENCES = {"Local": ":", "FedAvg-FT": "-"}  # and their lines
 FILE = re.compile(r'--8<-- "configs/methods/(.+)\.yaml"')
-SIZE = (5.0, 2.2)  # inches
+PANEL = (4.2, 2.2)  # inches
 TEXT = """
 **In the suite [`{suite}`](../evidence/methods.md)**, beside Local and FedAvg-FT:
-`pfl bench --suite {suite} --only {data} --methods '[{methods}]'` makes these runs again.
+`pfl bench --suite {suite} --only {data} --methods '[{methods}]' --root DIR` makes these runs again.
 """
 
 
@@ -31,33 +31,38 @@ def kept() -> SuiteResults:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """A page of a method, with what the first data set of the suite says of its settings files."""
+    """A page of a method, with what each data set of the suite says of its settings files."""
     files = FILE.findall(markdown) if page.file.src_uri.startswith("methods/") else []
-    scores = kept().scores
-    data = next(iter(kept().score_kinds))
-    here = scores[(scores["data"] == data) & scores["method"].isin(files)]
+    here = kept().scores[kept().scores["method"].isin(files)]
     if here.empty:
         return markdown
     labels = list(here["label"].unique())
     methods = ", ".join(f"methods/{name}" for name in here["method"].unique())
-    text = TEXT.format(suite=NAME, data=data, methods=methods)
-    table = data_table(kept().only([*labels, *REFERENCES]), data).text
-    return f"{markdown}\n{text}\n{table}\n![curves](data:image/svg+xml;base64,{picture(data, labels)})\n"
+    results = kept().only([*labels, *REFERENCES]).on(here["data"].unique())
+    text = TEXT.format(suite=NAME, data=" ".join(results.score_kinds), methods=methods)
+    tables = "\n".join(data_table(results, data).text for data in results.score_kinds)
+    return f"{markdown}\n{text}\n{tables}\n![curves](data:image/svg+xml;base64,{picture(results, labels)})\n"
 
 
-def picture(data: str, labels: Sequence[str]) -> str:
-    """The mean scores of some methods from the first evaluation of trained models on, as SVG in base 64."""
-    kind = kept().score_kinds[data]
-    curves = kept().curves
-    curves = curves[(curves["data"] == data) & (curves["round"] > 0)]
+def picture(results: SuiteResults, labels: Sequence[str]) -> str:
+    """The mean scores of some methods from the first evaluation of trained models on, as SVG in base 64.
+
+    Args:
+        results: Those of the methods and the references, with a panel for each data set.
+        labels: The methods.
+    """
+    width, height = PANEL
     looks = {label: {"color": color} for label, color in zip(labels, COLORS, strict=False)}
     looks |= {label: {"color": GREY, "linestyle": line} for label, line in REFERENCES.items() if label not in labels}
-    with grid(*SIZE, 1, 1) as (figure, ((axes,),)):
-        for label, look in looks.items():
-            table = kind.scale * curves[curves["label"] == label].pivot(index="seed", columns="round", values="mean")
-            draw_band(axes, table.columns.to_numpy(), table.to_numpy(), look, label)
-        axes.set(xlabel="rounds", xticks=table.columns, ylabel=f"test {kind.label}")
-        axes.legend(fontsize=7)
+    kinds = results.score_kinds
+    with grid(width * len(kinds), height, 1, len(kinds)) as (figure, (row,)):
+        for axes, (data, kind) in zip(row, kinds.items(), strict=True):
+            curves = results.curves[(results.curves["data"] == data) & (results.curves["round"] > 0)]
+            for label, look in looks.items():
+                scores = curves[curves["label"] == label].pivot(index="seed", columns="round", values="mean")
+                draw_band(axes, scores.columns.to_numpy(), kind.scale * scores.to_numpy(), look, label)
+            axes.set(title=data, xlabel="rounds", xticks=curves["round"].unique(), ylabel=f"test {kind.label}")
+        row[-1].legend(fontsize=7)
     written = BytesIO()
     figure.savefig(written, format="svg")
     return b64encode(written.getvalue()).decode()

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 ROOT = Path(__file__).parents[2]
 ELSEWHERE = re.compile(r"""<(?:script|img|iframe|link rel="stylesheet")[^>]*(?:src|href)="https?:""")
@@ -21,15 +22,23 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
+def site(tmp_path_factory, worker_id):
+    """The folder of the site, which the first of the worker processes builds."""
     pytest.importorskip("mkdocs", reason="the site needs the extra docs")
-    folder = tmp_path_factory.mktemp("site")
+    own = tmp_path_factory.getbasetemp()
+    folder = (own if worker_id == "master" else own.parent) / "site"
+    with FileLock(f"{folder}.lock"):
+        if not (folder / "404.html").is_file():
+            build(folder)
+    return folder
+
+
+def build(folder):
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
     paths = {"PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1", "HTTP_PROXY": CLOSED, "HTTPS_PROXY": CLOSED}
-    build = subprocess.run(command, cwd=ROOT, env={**os.environ, **paths}, capture_output=True, text=True)
-    assert build.returncode == 0, build.stdout + build.stderr
-    assert "WARNING" not in build.stderr
-    return folder
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **paths}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "WARNING" not in done.stderr
 
 
 def test_pages_load_nothing_from_elsewhere(site):
@@ -41,8 +50,7 @@ def test_pages_load_nothing_from_elsewhere(site):
 def test_pages_of_methods_have_the_numbers_of_the_suite(site):
     pages = [page.read_text(encoding="utf-8") for page in site.glob("methods/*/index.html")]
     shown = [page for page in pages if "In the suite" in page and "data:image/svg+xml" in page]
-    assert len(shown) > 50
-    assert all("<td>Local</td>" in page for page in shown)
+    assert sum(page.count("<td>Local</td>") > 1 for page in shown) > 50  # a table for each data set
 
 
 def test_no_line_of_code_is_wider_than_its_page(site):

@@ -85,10 +85,10 @@ def test_no_claim_fails_with_fewer_seeds_and_rounds_and_the_picture_is_drawn(par
     monkeypatch.setattr(linear, "SEEDS", linear.SEEDS[:2])
     monkeypatch.setattr(linear, "SAFE_ROUNDS", 150)
     monkeypatch.setattr(linear, "SAFE_LAST", 50)
-    monkeypatch.setattr(linear, "RACES", 3)
+    monkeypatch.setattr(linear, "RACES", 2)
     here = part(paper="srpfl", item="linear", title="")
     found = {claim.claim: claim.word for claim in claims_about(here, linear.numbers(here))}
-    del found["seconds of SRPFL / FedRep, N = 16 to 256"]  # three races are too few for a quarter
+    del found["seconds of SRPFL / FedRep, N = 16 to 256"]  # two races are too few for a quarter
     assert {*found.values()} <= {HOLDS, INCONCLUSIVE}
     assert (here.place.folder / "linear.png").is_file()
 
