@@ -21,5 +21,5 @@ class FedBABU(FineTuned, Averaging):
 
     @property
     def eval_models(self) -> tuple[str, ...]:
-        """The finetuned model first: the global one has a random head and is not meant to be used."""
+        """The fine-tuned model first: the global one has a random head and is not meant to be used."""
         return ("finetuned", "global") if self.eval_epochs else ("global",)

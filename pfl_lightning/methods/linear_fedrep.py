@@ -32,7 +32,7 @@ class LinearFedRep(FineTuned, Weighted, Aggregated, Uplinked, ServerOptimized):
         B   = Q of QR(B - server_lr (B - sum_i weight_i B_i)), with diag(R) > 0
 
     B starts as the leading eigenvectors of the mean over all clients of ``1 / m_i sum_j y_j^2 x_j x_j^T``, on their
-    fixed samples (``method_of_moments``), or as a ``random`` orthonormal matrix. The finetuned model is w_i under the
+    fixed samples (``method_of_moments``), or as a ``random`` orthonormal matrix. The fine-tuned model is w_i under the
     received B. Linear SRPFL is the same with the ``StageDoubling`` callback. If the data set knows its true
     representation, the principal-angle distance to it is logged as ``train/distance``.
 

@@ -31,14 +31,14 @@ class FineTuned(Method):
 
     @property
     def eval_models(self) -> tuple[str, ...]:
-        """The finetuned model is the first one if clients keep a part, and none if they keep a whole second model."""
+        """The fine-tuned model is the first one if clients keep a part, and none if they keep a whole second model."""
         models = super().eval_models
         if self.personal or self.test_only or not self.eval_epochs or self.finetunes == "nothing":
             return models
         return (*models, "finetuned") if self.keeps == "nothing" else ("finetuned", *models)
 
     def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
-        """The finetuned model, or one of the others."""
+        """The fine-tuned model, or one of the others."""
         if model == "finetuned":
             return self.engine.train(train, received, self.finetuning, key)[0]
         return super().eval_model(model, train, received, key)
