@@ -169,9 +169,7 @@ class Method(pl.LightningModule):
     usual_head: ClassVar[int] = 1
     usual_momentum: ClassVar[float] = 0.0
     usual_weight_decay: ClassVar[float] = 1e-4
-    fixed_local: ClassVar[Mapping[str, Any]] = MappingProxyType(
-        {}
-    )  # numbers of ``local`` that the rule has no choice of
+    fixed_local: ClassVar[Mapping[str, Any]] = MappingProxyType({})  # what the rule sets of ``local``
     head_lr: float | None = None  # the head's own learning rate
 
     task: Task
