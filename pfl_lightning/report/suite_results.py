@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
+from pfl_lightning import files
 from pfl_lightning.errors import PflError
 from pfl_lightning.report.compare_curves import Curve, curves_of
 from pfl_lightning.report.measures import worst_tenth
@@ -71,12 +72,12 @@ class SuiteResults(NamedTuple):
     contents: Mapping[str, str | None]
 
     def write(self, folder: Path) -> None:
-        """Keep the results in a folder."""
+        """Keep the results in a folder; each file that is there is what it was until its new one is whole."""
         kinds = {data: asdict(kind) for data, kind in self.score_kinds.items()}
         kept = {"suite": dict(self.suite), "score_kinds": kinds, "contents": dict(self.contents)}
-        (folder / SUITE).write_text(yaml.safe_dump(kept, sort_keys=False, width=88))
-        self.scores.to_csv(folder / SCORES, index=False)
-        self.curves.to_csv(folder / CURVES, index=False)
+        files.write_text(yaml.safe_dump(kept, sort_keys=False, width=88), folder / SUITE)
+        files.write_text(self.scores.to_csv(index=False), folder / SCORES)
+        files.write_text(self.curves.to_csv(index=False), folder / CURVES)
 
     def with_unique_labels(self) -> "SuiteResults":
         """The same, where of several settings files of one class all but one are named in the label.

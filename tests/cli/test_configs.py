@@ -152,11 +152,16 @@ def test_a_file_states_every_option_of_its_network(name):
         assert list(network.get("init_args", {})) == options
 
 
-TUNED = {  # the file of the data, and what else was said of them in the search
-    "digits": ("data/digits", {}),
+TUNED = {  # the file of the data, and what else was said of data and model in the search
+    "digits": ("data/digits", {}, {}),
     "fashion_mnist": (
         "papers/pfllib/fashion_mnist",
-        {"participation": {"class_path": "Participation", "init_args": {"pool_size": 10}}, "sample_fraction": 0.25},
+        {
+            "val_fraction": 0.3,
+            "participation": {"class_path": "Participation", "init_args": {"pool_size": 10}},
+            "sample_fraction": 0.1,
+        },
+        {"eval_epochs": 10},
     ),
     "femnist": (
         "data/femnist",
@@ -165,33 +170,32 @@ TUNED = {  # the file of the data, and what else was said of them in the search
             "val_fraction": 0.3,
             "participation": {"class_path": "Participation", "init_args": {"pool_size": 15}},
         },
+        {},
     ),
 }
 
 
-@pytest.mark.parametrize("data", ["digits", "fashion_mnist"])
-def test_a_search_of_rates_is_of_the_methods_that_have_tuned_files(data):
-    searched = yaml.safe_load(configs()[f"sweeps/{data}_rates"].read_text())["methods"]
-    assert {Path(name).name for name in names(f"tuned/{data}/")} == {Path(name).name for name in searched}
+def test_the_search_of_rates_is_of_the_methods_that_have_tuned_files():
+    searched = yaml.safe_load(configs()["sweeps/digits_rates"].read_text())["methods"]
+    assert {Path(name).name for name in names("tuned/digits/")} == {Path(name).name for name in searched}
 
 
 @pytest.mark.parametrize("name", names("tuned/"))
 def test_a_tuned_file_is_that_of_its_data_and_that_of_its_method_but_for_the_rate(name):
     _, data, method = name.split("/")
-    tuned, *parts = (
-        yaml.safe_load(configs()[file].read_text()) for file in (name, TUNED[data][0], f"methods/{method}")
-    )
+    base, of_data, of_model = TUNED[data]
+    tuned, *parts = (yaml.safe_load(configs()[file].read_text()) for file in (name, base, f"methods/{method}"))
     dealt = [part.get("data", {}).get("init_args", {}) for part in (tuned, *parts)]
-    expected = {**dealt[1], **TUNED[data][1], **dealt[2]}
-    if "participation" in TUNED[data][1]:  # given as words, which hold for any way to take part
-        expected["participation"]["init_args"] |= TUNED[data][1]["participation"]["init_args"]
+    expected = {**dealt[1], **of_data, **dealt[2]}
+    if "participation" in of_data:  # given as words, which hold for any way to take part
+        expected["participation"]["init_args"] |= of_data["participation"]["init_args"]
     assert dealt[0] == expected
     assert tuned["trainer"].get("callbacks+") == parts[1].get("trainer", {}).get("callbacks+")
     assert tuned["data"]["class_path"] == parts[0]["data"]["class_path"]
     assert tuned["model"]["class_path"] == parts[1]["model"]["class_path"]
     stated, *before = (part["model"].get("init_args", {}) for part in (tuned, *parts))
     local = {**before[0].get("local", {}), **before[1].get("local", {}), "lr": stated["local"]["lr"]}
-    expected = {**before[0], **before[1], "local": local}
+    expected = {**before[0], **of_model, **before[1], "local": local}
     possible = options_of(getattr(methods, tuned["model"]["class_path"]))
     assert stated == {key: value for key, value in expected.items() if key in possible}
 

@@ -348,7 +348,6 @@ def test_a_file_says_what_the_command_line_says(planned, swept):
     [
         ("conformity", [], 12),
         ("digits_rates", ["--methods", "methods/fedrep", "--trials=1"], 3),
-        ("fashion_mnist_rates", ["--methods", "methods/fedrep", "--trials=1"], 1),
     ],
     ids=lambda value: str(value),
 )

@@ -13,13 +13,14 @@ FOLDER = Path(__file__).parents[2] / "docs/evidence/results/suites"
 KEPT = sorted(path.parent for path in FOLDER.glob("*/scores.csv"))
 
 
-def test_tuned_files_of_femnist_have_the_rates_that_the_suite_chose():
+@pytest.mark.parametrize("data", ["fashion_mnist", "femnist"])
+def test_tuned_files_have_the_rates_that_the_suite_chose(data):
     scores = read_results(FOLDER / "two_cores").scores
-    chosen = scores[scores["data"] == "femnist"].set_index("method")["chosen"].to_dict()
+    chosen = scores[scores["data"] == data].set_index("method")["chosen"].to_dict()
     files = {
         Path(name).name: yaml.safe_load(path.read_text())
         for name, path in configs().items()
-        if "tuned/femnist/" in name
+        if f"tuned/{data}/" in name
     }
     rates = {method: f"lr={file['model']['init_args']['local']['lr']:g}" for method, file in files.items()}
     assert rates == chosen

@@ -64,7 +64,6 @@ def over_secure_sums(kind, **options):
 EVERY_RATE = {"weight_decay": 0.1, "decay_biases": True, "clip_norm": 0.5, "momentum": 0.5}
 ADAPTER = LoRA(2, targets=["fc1", "features.0"])
 SPARSE = Sparsity(weight=1e-2, threshold=1e-2, prune=True)
-ADAPTER = LoRA(2, targets=["fc1", "features.0"])
 METHODS = {
     "APFL": partial(methods.APFL, epochs=2, lr=0.05),  # its weights move from the second step on
     "APPLE": partial(methods.APPLE, lr=0.5, relation_lr=0.05),
