@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from glob import escape
 from pathlib import Path
-from typing import Any, BinaryIO
-
-import torch
+from typing import BinaryIO
 
 
 @contextmanager
@@ -88,12 +86,6 @@ def new_folder(path: Path) -> Iterator[None]:
     except BaseException:
         shutil.rmtree(path, ignore_errors=True)
         raise
-
-
-def save(content: Any, path: Path) -> None:
-    """Write with ``torch.save`` to a new file; see ``new_file``."""
-    with new_file(path) as file:
-        torch.save(content, file)
 
 
 def copy(source: Path, target: Path) -> None:

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from pfl_lightning.files import is_intact, replace, save, whole_file, write_text
+from pfl_lightning.files import is_intact, new_file, replace, whole_file, write_text
 
 CONTENT = {"tensor": torch.arange(5.0), "nested": {"indices": torch.arange(30), "text": "a"}, "empty": torch.empty(0)}
 
@@ -30,7 +30,7 @@ def loaded(path):
 
 @pytest.fixture
 def whole(tmp_path):
-    save(CONTENT, tmp_path / "whole.pt")
+    torch.save(CONTENT, tmp_path / "whole.pt")
     return tmp_path / "whole.pt"
 
 
@@ -76,7 +76,8 @@ def test_no_file_is_not_intact(tmp_path):
 def test_a_link_to_the_old_file_keeps_the_old_content(whole):
     kept = whole.with_name("kept.pt")
     os.link(whole, kept)
-    save({}, whole)
+    with new_file(whole) as file:
+        torch.save({}, file)
     assert equal(loaded(kept), CONTENT)
     replace(whole, kept)
     assert (loaded(kept), whole.exists()) == ({}, False)
@@ -129,11 +130,12 @@ def test_what_a_killed_process_has_left_of_a_file_goes_with_the_next_one(writer,
 FULL = """
 import resource, signal, sys, torch
 from pathlib import Path
-from pfl_lightning.files import save
+from pfl_lightning.files import new_file
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 try:
-    save({"first": torch.zeros(10_000), "second": torch.zeros(100_000)}, Path(sys.argv[1]))
+    with new_file(Path(sys.argv[1])) as file:
+        torch.save({"first": torch.zeros(10_000), "second": torch.zeros(100_000)}, file)
 except OSError as error:
     print(error.filename, error.strerror)
 """

@@ -21,7 +21,7 @@ from pfl_lightning.callbacks.run_folder import CHECKPOINTS, folder_of
 from pfl_lightning.data import federated
 from pfl_lightning.errors import MachineError, PflError
 from pfl_lightning.federation.checkpoints import DamagedError, check_readable, read_checkpoint, refusing
-from pfl_lightning.files import copy, is_intact, replace, save
+from pfl_lightning.files import copy, is_intact, new_file, replace
 from pfl_lightning.methods import method_of
 
 LAST = "last.ckpt"
@@ -33,13 +33,14 @@ class WholeFiles(TorchCheckpointIO):
     """Writes checkpoints straight into their folder, not to a temporary folder first, and reads only intact ones."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        """Write a file that is on disk when this returns; see ``files.save``.
+        """Write a file that is on disk when this returns; see ``new_file``.
 
         Raises:
             PflError: If it could not be read, such as for what a callback keeps.
         """
         check_readable(checkpoint)
-        save(checkpoint, Path(path))
+        with new_file(Path(path)) as file:
+            torch.save(checkpoint, file)
 
     def load_checkpoint(
         self, path: str | Path, map_location: Any = None, weights_only: bool | None = None
