@@ -1,5 +1,6 @@
 """Stage doubling: trains with the fastest clients first, and doubles their number from stage to stage."""
 
+import warnings
 from abc import ABC, abstractmethod
 from math import sqrt
 from typing import Any, ClassVar, Literal
@@ -139,6 +140,18 @@ class StageDoubling(Doubling):
         if rounds_per_stage == []:
             raise PflError("StageDoubling.rounds_per_stage must be one number or several, got []")
         self.rounds_per_stage = rounds_per_stage
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Check that nothing else chooses the size of the cohort, and warn if the first stage leaves nobody out."""
+        super().setup(trainer, pl_module, stage)
+        data = federated(trainer)
+        pool = data.participation.pool_size or data.training_clients
+        if stage == "fit" and self.n0 >= pool:
+            warnings.warn(
+                f"trainer.callbacks: StageDoubling doubles nothing, since all {pool} clients of the pool take part "
+                f"from the first round on; set n0 below {pool}, got {self.n0}",
+                stacklevel=2,
+            )
 
     def stage_of(self, round_index: int) -> int:
         """Stage of the round with this index."""

@@ -69,12 +69,14 @@ def test_a_stage_has_so_many_clients_or_so_many_mean_clients_samples(rule, unit,
 
 @pytest.mark.parametrize("method", [FedRep, LGFedAvg])
 @pytest.mark.parametrize("pool_size", [None, 4])
-def test_with_everyone_in_the_first_stage_it_is_the_base_method(method, pool_size, ragged_data, train):
+def test_with_everyone_in_the_first_stage_it_is_the_base_method_and_says_so(method, pool_size, ragged_data, train):
     def trained(*callbacks):
         data = ragged_data(participation=Participation(pool_size), speeds=FixedExponential())
         return train(method, 3, data, callbacks)
 
-    base, doubled = trained(), trained(StageDoubling(n0=pool_size or 6, rounds_per_stage=1))
+    base, pool = trained(), pool_size or 6
+    with pytest.warns(UserWarning, match=f"doubles nothing, since all {pool} .*; set n0 below {pool}, got {pool}$"):
+        doubled = trained(StageDoubling(n0=pool, rounds_per_stage=1))
     assert distance(base.network, doubled.network) == 0
     assert base.accounting.clock.compute == doubled.accounting.clock.compute > 0
 

@@ -57,6 +57,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*is not the official data set"),
     pytest.mark.filterwarnings("ignore:.*clients ha(ve|d) no test sample"),
     pytest.mark.filterwarnings("ignore:.*clients of the data take no part"),
+    pytest.mark.filterwarnings("ignore:.*StageDoubling doubles nothing"),
 ]
 
 

@@ -135,12 +135,12 @@ def test_without_honest_or_attacking_clients_in_a_round_nothing_happens(attack, 
 
 @every_collusion
 @pytest.mark.parametrize("vote", [Mean, Krum])
-def test_chunks_of_any_size_give_the_same_bits(attack, vote, train):
+def test_chunks_change_nothing(attack, vote, train, float64):
     def run(chunk_size):
         attack = type(COLLUSIONS[0])(z=0.5, share=0.3)
         return train(FedAvg, 2, aggregator=vote(), uplink=[attack, Clip(0.5)], chunk_size=chunk_size)
 
-    assert distance(run(None), run(1)) == 0
+    assert distance(run(None), run(1)) < 1e-12
 
 
 def test_steps_after_a_collusion_see_what_the_attackers_send(train, ragged_data):
